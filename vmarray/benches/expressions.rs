@@ -13,9 +13,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vmarray::host::HostDevice;
 use vmarray::{Field, Source, VirtualArray};
 
-/// The number of pages of 64 KiB in 8 GiB.
+/// The number of pages of an array of 8 GiB with the usual 64 KiB a page.
 const PAGES: usize = 128 << 10;
-/// The number of elements in a page.
 const PAGE_LEN: usize = 2;
 
 fn device() -> Arc<HostDevice> {

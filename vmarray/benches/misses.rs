@@ -15,7 +15,7 @@ const PAGE_LEN: usize = 1024;
 const PAGES: usize = 4096;
 const FRAMES: usize = 40;
 
-/// Pages of 4 KiB with contents; one in a hundred is resident.
+/// Creates an array in pages of 4 KiB, of which the cache holds one in a hundred.
 fn array<D: Device>(device: D) -> VirtualArray<u32, D> {
     let array = VirtualArray::<u32>::builder(PAGES * PAGE_LEN)
         .devices([Arc::new(device)])
@@ -32,7 +32,7 @@ fn host() -> HostDevice {
     HostDevice::builder().bytes(64 << 20).threads(1).build().expect("RAM suffices for the device")
 }
 
-/// The first element of a page, each time of another page that is far away.
+/// Returns the index of the next element to read: the first of a page far from the previous one.
 fn far(step: &mut usize) -> usize {
     *step = (*step + 1367) % PAGES;
     black_box(*step * PAGE_LEN)

@@ -21,12 +21,12 @@ use vmarray::prelude::*;
 use vmarray::{Field, NdArray, VirtualArray};
 
 const THREADS: usize = 2;
-/// The number of elements in the arrays: 256 MiB.
+/// The number of elements in the arrays, which take 256 MiB.
 const COUNT: usize = 64 << 20;
 /// The side of the image, in elements.
 const SIDE: usize = 4096;
 const RADIUS: usize = 8;
-/// The number of elements that a thread of a peer takes at a time.
+/// The number of elements that a thread of rayon processes at a time.
 const PART: usize = 1 << 18;
 
 fn main() {
@@ -91,7 +91,7 @@ fn picture() -> NdArray<f32, 2, HostDevice> {
 
 type Image = NdArray<f32, 2, HostDevice>;
 
-/// The work of a row by this library.
+/// Returns a function that does the work of a row with this library.
 fn ours<'a>(
     row: &str,
     words: &'a VirtualArray<u32, HostDevice>,
@@ -141,7 +141,7 @@ fn ours<'a>(
     }
 }
 
-/// The same by rayon over slices.
+/// Returns a function that does the same work with rayon over slices.
 fn plain<'a>(row: &str, words: &'a [u32], floats: &'a [f32]) -> Option<Work<'a>> {
     let count = |words: &[u32]| words.iter().filter(|word| **word >= 1 << 31).count();
     let two = |floats: &[f32]| floats.iter().filter(|float| **float >= 0.25 && **float < 0.5).count();
@@ -218,7 +218,7 @@ fn plain<'a>(row: &str, words: &'a [u32], floats: &'a [f32]) -> Option<Work<'a>>
     })
 }
 
-/// A Gaussian kernel that sums to 1, from its middle on.
+/// The weights of a Gaussian blur, from the middle outwards; all weights of both sides sum to 1.
 fn weights() -> [f32; RADIUS + 1] {
     let sigma = RADIUS as f32 / 2.5;
     let bell = |at: usize| (-(at as f32).powi(2) / (2.0 * sigma * sigma)).exp();
@@ -226,7 +226,7 @@ fn weights() -> [f32; RADIUS + 1] {
     std::array::from_fn(|at| bell(at) / sum)
 }
 
-/// Blurs a window to the tile in its middle, with the widest vectors that the processor has.
+/// Blurs a window, and stores the result in the tile in its middle. Uses the widest vectors of the processor.
 fn blur(weights: &[f32; RADIUS + 1], window: &[f32], columns: usize, tile: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {
@@ -242,7 +242,7 @@ fn blur(weights: &[f32; RADIUS + 1], window: &[f32], columns: usize, tile: &mut 
     blur_here(weights, window, columns, tile, |a, b, c| a * b + c);
 }
 
-/// Blurs along columns, then along rows, a row of the tile at a time.
+/// Implements [`blur`]: blurs along columns, then along rows, one row of the tile at a time.
 #[inline(always)]
 fn blur_here(
     weights: &[f32; RADIUS + 1],
@@ -259,7 +259,7 @@ fn blur_here(
     }
 }
 
-/// The weighted sum of one row for each tap.
+/// Adds rows, each multiplied by the weight of its distance from the middle row.
 #[inline(always)]
 fn weigh<'a>(
     weights: &[f32; RADIUS + 1],

@@ -23,7 +23,7 @@ use vmarray::views::SortKey;
 use vmarray::{IndexSet, VirtualArray};
 
 const THREADS: usize = 2;
-/// Tuples of each set.
+/// The number of tuples of each index set.
 const TUPLES: usize = 1 << 22;
 
 fn main() {
@@ -83,7 +83,7 @@ const ROWS: [&str; 28] = [
     "vec-f32/zipf",
 ];
 
-/// Bits that are distinct for each number, and look random (finalizer of SplitMix64).
+/// Scrambles a number: returns distinct, random-looking bits for each (finalizer of SplitMix64).
 fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for (shift, factor) in [(30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB_u64)] {
@@ -92,7 +92,7 @@ fn mixed(number: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// Bits of a value of a set.
+/// Random bits for one value of a set.
 fn bits(seed: u64, tuple: usize, at: usize) -> u64 {
     mixed((4 * tuple + at) as u64 + (seed << 40))
 }
@@ -101,13 +101,13 @@ fn uniform(seed: u64, tuple: usize, at: usize) -> u64 {
     bits(seed, tuple, at) % 1001
 }
 
-/// Small values are frequent.
+/// A random value; small values are frequent.
 fn skewed(seed: u64, tuple: usize, at: usize) -> u64 {
     let high = bits(seed, tuple, at) >> 44;
     (((high * high * high) >> 40) * 1001) >> 20
 }
 
-/// A permutation of the numbers below [`TUPLES`].
+/// A permutation of the numbers below [`TUPLES`], so that each value occurs once.
 fn unique(mut number: u64, factor: u64) -> u64 {
     for _ in 0..2 {
         number = number.wrapping_mul(factor) & (TUPLES as u64 - 1);
@@ -222,7 +222,7 @@ fn table(row: &str, kind: &str, of: &str, rows: usize, python: Option<&mut Pytho
     compare(row, vec![("vmarray".to_owned(), run)], python);
 }
 
-/// Numbers in a `Vec`, and the same in an array.
+/// Measures sorts of numbers in a `Vec`, and of the same numbers in an array.
 fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
     row: &str,
     of: &str,

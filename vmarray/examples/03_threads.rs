@@ -33,7 +33,7 @@ fn main() -> vmarray::Result<()> {
     Ok(())
 }
 
-/// Takes blocks of a thousand rolls until none is left; returns their number.
+/// Rolls dice in blocks of a thousand until no block is left; returns the number of its blocks.
 fn roll(counts: &VirtualArray<u64>, next: &VirtualArray<u32>) -> vmarray::Result<u32> {
     let mut taken = 0;
     loop {

@@ -11,7 +11,7 @@ use vmarray::prelude::*;
 const LEN: usize = 1 << 20;
 const TASKS: usize = 1000;
 const STEPS: usize = 50;
-/// Prime, so that a chain visits all pages.
+/// The distance from an element to the next one of its chain: odd, so that a chain visits all pages.
 const STRIDE: usize = 15_485_863 % LEN;
 
 fn main() -> vmarray::Result<()> {

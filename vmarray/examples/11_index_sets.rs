@@ -11,9 +11,9 @@ use vmarray::IndexSet;
 use vmarray::index_set::{Combine, Dimension, PagedIndexSet};
 
 const TUPLES: usize = 1 << 16;
-/// All the RAM that an array may use.
+/// The maximum RAM of an array's cache, in bytes.
 const CACHE_BYTES: usize = 1 << 20;
-/// Working memory for inputs in arrays.
+/// The working memory of a join whose inputs are in arrays, in bytes.
 const MEMORY_BYTES: usize = 4 << 20;
 
 fn main() -> vmarray::Result<()> {

@@ -42,7 +42,7 @@ fn timed<T>(what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
-/// Memory of both sides.
+/// A device with a queue, and memory for copies on the device and the host.
 struct Scene<'a> {
     device: &'a Arc<AnyDevice>,
     queue: Queue<AnyDevice>,
@@ -63,7 +63,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// One batch and the wait for it, in GB/s.
+    /// Prints a table of speeds in GB/s, each of one batch of copies and the wait for it.
     fn table(&self, profile: &Profile, time: Duration) -> Result<()> {
         let (routes, start) = (self.device.routes(), Instant::now());
         for is_upload in [false, true] {
@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// In different orders on both sides, so that no two can be joined.
+    /// Returns the copies of a batch. Their order differs on both sides, so that no two copies can be merged.
     fn transfers(&self, is_upload: bool, bytes: u64, pieces: u64) -> Vec<Transfer<'_>> {
         (0..pieces)
             .map(|piece| {
@@ -111,7 +111,7 @@ impl<'a> Scene<'a> {
             .collect()
     }
 
-    /// Medians of rounds in which all ways take turns.
+    /// Returns the median speed of each way, in GB/s; each round measures all ways once.
     fn speeds(&self, ways: &[Way], transfers: &[Transfer], bytes: u64) -> Result<Vec<f64>> {
         let mut times = vec![Vec::new(); ways.len()];
         for _ in 0..ROUNDS {

@@ -10,7 +10,7 @@ use vmarray::prelude::*;
 const WIDTH: usize = 72;
 const HEIGHT: usize = 28;
 
-/// Number of steps until a point is far away. Kernels and the program call it.
+/// Number of steps until a point leaves the circle of radius 2. The kernel and the host call the function.
 #[vmarray::kernel]
 fn escape(x: f32, y: f32, most: u32) -> u32 {
     let (mut a, mut b) = (0.0, 0.0);
@@ -23,14 +23,14 @@ fn escape(x: f32, y: f32, most: u32) -> u32 {
     most
 }
 
-/// The point of each element, by its index.
+/// Computes the number of steps for the point of each element.
 #[vmarray::kernel]
 fn mandelbrot(at: At<1>, corner: [f32; 2], pixel: [f32; 2], most: u32, steps: &mut Own<u32>) {
     let (row, column) = (at.index() / WIDTH, at.index() % WIDTH);
     steps.set(escape(corner[0] + pixel[0] * column as f32, corner[1] + pixel[1] * row as f32, most));
 }
 
-/// A character for each number of steps.
+/// Draws a character for each number of steps.
 #[vmarray::kernel]
 fn drawn<const N: usize>(steps: &Own<u32>, inks: &[u8; N], out: &mut Own<u8>) {
     let mut ink = 0;

@@ -12,7 +12,7 @@ use vmarray::prelude::*;
 const LEN: usize = 100;
 const STEPS: usize = 4000;
 
-/// A step of time: the temperature goes towards the mean of its neighbours. The ends stay as they are.
+/// Simulates a time step: each temperature moves towards the mean of its neighbours; both ends stay.
 #[vmarray::kernel]
 fn step(at: At<1>, rate: f32, old: &Anywhere<f32>, new: &mut Own<f32>) {
     let (i, last) = (at.index(), old.len() - 1);

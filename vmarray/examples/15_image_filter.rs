@@ -8,11 +8,11 @@ use vmarray::kernel::{At, Own, Window};
 use vmarray::prelude::*;
 
 const SHAPE: [usize; 2] = [24, 72];
-/// Radius of the filter, and scales of distance and brightness.
+/// Radius of the filter in pixels, and the scales of distance and brightness.
 const RADIUS: isize = 2;
 const NEAR: [f32; 2] = [1.5, 0.15];
 
-/// Weight of a neighbour. Kernels and the program call it.
+/// Weight of a neighbour. The kernel and the host call the function.
 #[vmarray::kernel]
 fn weight(place: f32, brightness: f32) -> f32 {
     let (a, b) = (place / NEAR[0], brightness / NEAR[1]);
@@ -34,7 +34,7 @@ fn bilateral(at: At<2>, image: &Window<f32, 2>, smooth: &mut Own<f32>) {
     smooth.set(sum / all);
 }
 
-/// A disc in front of a dark wall, and noise.
+/// Draws the input: a disc in front of a dark wall, with noise.
 #[vmarray::kernel]
 fn scene(at: At<2>, image: &mut Own<f32>) {
     let (y, x) = (at[0] as f32 - 12.0, at[1] as f32 / 2.0 - 18.0);

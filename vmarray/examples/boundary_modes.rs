@@ -12,9 +12,9 @@ use vmarray::prelude::*;
 use vmarray::boundary::{Boundary, Checked, Circular, Clamp, Constant, Ignored, Mirror, Symmetric, Zero};
 use vmarray::{NdArray, Result};
 
-/// The picture, by the names of its colours: a letter that is not its own mirror image, before stripes.
+/// The image, by the names of its colours: a letter without symmetry, on stripes.
 const PICTURE: [&str; 6] = ["aaaaaaaa", "aaFFFFaa", "bbFbbbbb", "bbFFFbbb", "ccFccccc", "ccFccccc"];
-/// Colours by name; any other letter is drawn as an empty place.
+/// Colours by name; any other letter is drawn blank.
 const COLOURS: [(u8, &str); 6] = [
     (b'a', "#9ecae9"),
     (b'b', "#ffe08a"),
@@ -23,10 +23,10 @@ const COLOURS: [(u8, &str); 6] = [
     (0, "#000000"),
     (b'x', "#8e6bb0"),
 ];
-/// The drawn box: the picture and its surroundings.
+/// The drawn box, which contains the image and its surroundings.
 const ORIGIN: [isize; 2] = [-9, -12];
 const EXTENT: [usize; 2] = [24, 32];
-/// Pixels of the drawing for a pixel of the picture.
+/// The side of an image pixel in the drawing, in pixels.
 const SCALE: usize = 8;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -103,7 +103,7 @@ pub fn files() -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// Pixels as a drawing, with an outline of the picture.
+/// Draws pixels as SVG, with an outline of the image.
 fn drawing(pixels: &[u8], shape: [usize; 2]) -> String {
     let (width, height) = (EXTENT[1] * SCALE, EXTENT[0] * SCALE);
     let mut svg = format!(

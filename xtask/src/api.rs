@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use xshell::Shell;
 
-/// The folder of the records.
+/// The folder of the recorded public APIs.
 const FOLDER: &str = "docs/api";
-/// The command that makes the records anew.
+/// The command that updates the recorded APIs.
 const COMMAND: &str = "cargo xtask examples --record";
-/// The greatest number of lines of a difference that an error lists.
+/// The maximum number of differing lines that an error lists.
 const LINES_MAX: usize = 60;
 /// Traits that the compiler implements. The records name the types without them.
 const AUTO_TRAITS: [&str; 7] =
@@ -84,8 +84,8 @@ fn is_function(line: &str) -> bool {
     line.split(' ').find(|word| !is_qualifier(word)) == Some("fn")
 }
 
-/// Returns true for the implementation of an auto trait. Its absence is recorded, as `impl !Send for …`,
-/// except for traits about panics and the compiler's own.
+/// Returns true if a line is the implementation of an auto trait, which is not recorded. Its absence is
+/// recorded, as `impl !Send for …`, except for traits about panics and the compiler's own.
 fn is_usual(line: &str) -> bool {
     let Some((head, _)) = line.strip_prefix("impl").and_then(|line| line.split_once(" for ")) else {
         return false;

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use xshell::cmd;
 
-/// The folder of the bundle.
 const FOLDER: &str = "dist/bundle";
 
 /// Builds stripped binaries with the cargo profile `bundle`, and the script `run.sh`, which runs them and
@@ -18,7 +17,7 @@ pub struct Args {
     /// Leaves out the benchmarks, which take longest to build.
     #[arg(long)]
     no_bench: bool,
-    /// Only these packages. Default: all published ones.
+    /// Packs only these packages. Default: all packages of the workspace.
     #[arg(short, long, value_name = "NAME")]
     package: Vec<String>,
 }
@@ -62,7 +61,7 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the executables in cargo's output, by their places in the bundle.
+/// Returns the executables in cargo's output, by their paths in the bundle.
 fn entries(json: &str) -> Result<BTreeMap<String, PathBuf>> {
     let mut entries = BTreeMap::new();
     for line in json.lines().filter(|line| line.starts_with('{')) {

@@ -7,7 +7,7 @@ use crate::{examples, features, formats, kernels, misuse, package, project, ptx,
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Commands that build in folders of their own, so that they can run next to the last steps; longest first.
+/// Commands with their own build folders, which run at the same time as other steps; longest first.
 const SIDE: [(&str, &[&str]); 2] = [("python", &["python", "--sample"]), ("hits", &["hits"])];
 
 /// A function that runs one check. It returns an error if the check fails.
@@ -39,7 +39,7 @@ const BY_PATH: [(&str, &[&str], Check); 7] = [
     ("ptx", &["backend-cuda/kernels", "vmarray/src/ops/sort/onesweep", "xtask/src/ptx"], ptx::check),
     ("package", &["Cargo.toml", "*/Cargo.toml"], |sh| package::check(sh, true)),
 ];
-/// The time span of the change: commits since then. `VMARRAY_CI_BASE` names a commit instead.
+/// The start of the change that is checked, as a time; `VMARRAY_CI_BASE` names a commit instead.
 const CHANGE_SINCE: &str = "24 hours ago";
 
 /// Runs `cargo xtask ci`: quick checks first, then tests. A failed check does not stop the other checks.

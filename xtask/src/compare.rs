@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// The upper bound of an interval.
+/// The bound that a row's interval must stay below; otherwise the row is marked.
 const BOUND: f64 = 1.03;
 
 /// Runs `cargo xtask compare`.

@@ -8,19 +8,19 @@ use anyhow::Result;
 use cargo_metadata::camino::Utf8Path;
 use xshell::{Shell, cmd};
 
-/// A system to check the crates for, and the tools that run its programs here.
+/// A system for which the crates are checked, and the tools that run its programs here.
 struct Foreign {
     target: &'static str,
-    /// True if it is in a sample: one of each kind of system and of processor.
+    /// True if a sample includes the system: a sample has one of each kind of system and of processor.
     sample: bool,
     runs_by: Option<RunsBy>,
 }
 
-/// The tools that link and run programs, if Debian has them.
+/// The tools of Debian that link and run programs of another system.
 #[derive(Clone, Copy)]
 struct RunsBy {
     linker: &'static str,
-    /// None if programs run directly.
+    /// The emulator; `None` if programs run directly.
     emulator: Option<&'static str>,
     /// The names of Debian's packages.
     packages: &'static str,
@@ -58,11 +58,11 @@ const FOREIGN: [Foreign; 5] = [
 /// need many cores.
 const RUN: [&str; 4] = ["vmarray-backend-host", "vmarray-store", "vmarray-engine", "vmarray"];
 
-/// The crate whose features build C code, which needs a compiler that is missing here: it is checked
-/// without them.
+/// The crate whose features build C code, which needs a compiler that is missing here: it is checked without
+/// these features.
 const BUILDS_C: &str = "vmarray-formats";
 
-/// The function of `bcryptprimitives.dll` that Rust's standard library calls.
+/// Source of the function of `bcryptprimitives.dll` that Rust's standard library calls, and Wine 8 lacks.
 const PROCESS_PRNG: &str = "#include <windows.h>
 #include <ntsecapi.h>
 __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE to, SIZE_T bytes) { return RtlGenRandom(to, bytes); }
@@ -71,13 +71,13 @@ __declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE to, SIZE_T bytes) { return R
 /// Compiles for other systems and processors. Takes some minutes; with `--run`, half an hour.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Runs the tests of the host's part too, under Wine and qemu.
+    /// Also runs the tests of the host backend and the array on it, under Wine and qemu.
     #[arg(long)]
     run: bool,
-    /// Only these targets.
+    /// Checks only these targets.
     #[arg(long, value_name = "TARGET")]
     only: Vec<String>,
-    /// Compiles for one system and one processor of each kind.
+    /// Checks only one system and one processor of each kind.
     #[arg(long, conflicts_with_all = ["run", "only"])]
     sample: bool,
 }
@@ -99,7 +99,7 @@ pub fn run(args: Args) -> Result<()> {
     steps.finish()
 }
 
-/// Compiles the crates for systems that differ in more than the C library.
+/// Runs a sample of `cargo xtask cross`: systems that differ in more than the C library.
 fn sample(sh: &Shell) -> Result<Outcome> {
     let (mut done, mut left_out) = (Vec::new(), Vec::new());
     for foreign in FOREIGN.iter().filter(|foreign| foreign.sample) {

@@ -16,8 +16,7 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
-/// Crates for authors of backends and macros: their types, traits and modules need examples, their functions
-/// do not.
+/// Crates for authors of backends and macros: only their types, traits and modules need examples.
 const TYPES_ALONE: [&str; 2] = ["vmarray-backend-api", "vmarray-kernel"];
 
 /// Options of the command.
@@ -71,8 +70,8 @@ fn judge(sh: &Shell, record: bool) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{items} public items of {crates} crates")))
 }
 
-/// Lets rustdoc alone have unstable options on the stable compiler. If cargo had the variable, it would
-/// compile nearly all dependencies anew, and once more without it.
+/// Permits rustdoc unstable options on the stable compiler. If cargo had the variable, cargo would compile
+/// nearly all dependencies anew, and once more without the variable.
 fn with_unstable_options<'a>(sh: &'a Shell, folder: &Utf8Path) -> Result<xshell::PushEnv<'a>> {
     const VARIABLE: &str = "RUSTC_BOOTSTRAP";
     if cfg!(not(unix)) {
@@ -84,7 +83,7 @@ fn with_unstable_options<'a>(sh: &'a Shell, folder: &Utf8Path) -> Result<xshell:
     Ok(sh.push_env("RUSTDOC", script))
 }
 
-/// The used part of rustdoc's JSON. Its form changes now and then; these fields have been stable.
+/// The used part of rustdoc's JSON. Its format changes now and then, but these fields have not changed yet.
 #[derive(Deserialize)]
 struct Documentation {
     root: Value,
@@ -93,7 +92,7 @@ struct Documentation {
 
 #[derive(Deserialize)]
 struct Item {
-    /// 0 for the crate itself.
+    /// The crate of the item; 0 for the documented crate itself.
     crate_id: u32,
     name: Option<String>,
     docs: Option<String>,
@@ -102,7 +101,7 @@ struct Item {
     links: HashMap<String, Value>,
     visibility: Value,
     span: Option<Span>,
-    /// The kind, and its fields.
+    /// The kind of the item, and the fields of this kind.
     inner: Map<String, Value>,
 }
 
@@ -112,13 +111,13 @@ struct Span {
     begin: (usize, usize),
 }
 
-/// A walk through all items that users of a crate can name.
+/// A search through all items that users of a crate can name.
 struct Walk<'a> {
     index: &'a HashMap<String, Item>,
     seen: HashSet<String>,
     items: usize,
     faults: Vec<String>,
-    /// True if functions need no example.
+    /// True if functions of this crate need no example.
     types_alone: bool,
 }
 
@@ -136,8 +135,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks an item and its contents. `path` is its place, `alias` its name there, if that may differ
-    /// from its own, and `around` the documentation of its parent.
+    /// Checks an item and its contents. `path` is the module path, `alias` the item's name there if it may
+    /// differ, and `around` the documentation of the parent.
     fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>, around: &str) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
         // Skip items of other crates, which document them, and items that the walk has already reached.
@@ -211,7 +210,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the examples in a documentation that are run: their lines, except for hidden ones.
+/// Returns the lines of all examples in a documentation that rustdoc runs, except for hidden lines.
 fn examples(docs: &str) -> Vec<String> {
     let mut examples = Vec::new();
     let mut lines = docs.lines().map(str::trim);

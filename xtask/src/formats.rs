@@ -20,7 +20,7 @@ const SERVER_PACKAGES: &[&str] = &["zarr>=3", "moto[server]>=5", "s3fs>=2025"];
 /// The number of files of each kind in a sample: each type of element twice.
 const SAMPLE: usize = 26;
 
-/// The number of files per random program on each server.
+/// The number of files that each random test program writes to a server.
 const FILES_OF_PROGRAM: usize = 100;
 
 /// Checks random files with NumPy, zarr-python and xarray, and stores on servers that speak S3.
@@ -88,7 +88,7 @@ fn check(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{count} files of each kind, from seed {seed} on")))
 }
 
-/// Returns the Python that has all packages, and installs them if needed; else the reason why it cannot.
+/// Returns the Python that has all packages, and installs them if needed; else returns why it cannot.
 fn environment(sh: &Shell, packages: &[&str], test: &str) -> Result<Utf8PathBuf, String> {
     let members = project::members().map_err(|error| format!("cannot find the target folder: {error:#}"))?;
     let folder = members.target_directory.join("formats-python");

@@ -15,19 +15,19 @@ const FLAGS: &str = "--cfg fuzzing --cfg portable_copy -Zsanitizer=address -Cpas
                      -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares";
 const TARGETS: [&str; 4] = ["programs", "stored_files", "file_devices", "device_filters"];
-/// The seconds of each target in a sample.
+/// The run time of each target in a sample, in seconds.
 const SAMPLE_SECONDS: u32 = 8;
 
 /// Runs the fuzz targets. Stores the inputs that reach new code; a later call begins with them.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only this target: programs, stored_files, file_devices, device_filters.
+    /// Runs only this target: programs, stored_files, file_devices, device_filters.
     #[arg(long)]
     only: Vec<String>,
     /// The run time of each target in seconds.
     #[arg(long, default_value_t = 600)]
     seconds: u32,
-    /// Runs for a minute in all.
+    /// Runs a sample, which takes a minute in total.
     #[arg(long, conflicts_with = "seconds")]
     sample: bool,
 }

@@ -26,11 +26,11 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Instant;
 
-/// The least speed of a row, new to old.
+/// The minimum speed of a row: NEW divided by OLD.
 const ROW_LEAST: f64 = 0.97;
-/// The seconds of a run, in host RAM and on GPUs.
+/// The time of a run in seconds: in host RAM, and on GPUs.
 const SECONDS: [f64; 2] = [180.0, 300.0];
-/// The least geometric mean of the speeds of a group.
+/// The minimum geometric mean of the speeds of a group's rows.
 const GROUP_LEAST: f64 = 0.98;
 
 /// Beginnings of the names of the rows that use all threads.
@@ -84,12 +84,12 @@ const ROWS: &[&str] = &[
     "ragged/read/cached",
 ];
 
-/// The judgement of one row.
+/// The result of one row: its speed, and if it failed.
 #[derive(Debug, Serialize)]
 struct Judged {
     /// The speed of the new build as a multiple of the old one's: lower end, median, upper end.
     speed: [f64; 3],
-    /// The distance from 1 that the 95 % interval of the old build against itself reaches.
+    /// The machine's noise: the distance from 1 that the 95 % interval of OLD against itself reaches.
     noise: f64,
     is_judged: bool,
     has_failed: bool,
@@ -116,13 +116,13 @@ impl Judged {
     }
 }
 
-/// The speed of NEW as a multiple of OLD's: lower end of its interval, median, upper end.
+/// Returns the speed of NEW divided by OLD's: lower end of its interval, median, upper end.
 fn speed(times: &Times) -> [f64; 3] {
     let [low, median, high] = times.new_to_old();
     [1.0 / high, 1.0 / median, 1.0 / low]
 }
 
-/// The judgement of all rows, as a file keeps it.
+/// The results of all rows, as the JSON file stores them.
 #[derive(Debug, Serialize)]
 struct Record {
     rows: BTreeMap<String, Judged>,
@@ -193,8 +193,8 @@ pub fn run(args: &GateArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns true for one row of each kind: the one with all threads if the kind is about bandwidth, else the
-/// one with one thread.
+/// Returns true for one row of each kind: the row with all threads if the kind measures bandwidth, else the
+/// row with one thread.
 fn is_in_list(name: &str) -> bool {
     let has_one = name.ends_with("/t1");
     let has_many =

@@ -23,15 +23,15 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 use vmarray::store::StoreDevice;
 
-/// An element: its value three times in different forms. No page or piece has a whole number of them.
+/// An element: its value three times in different forms. No page or write has a whole number of elements.
 type Words = [u64; 3];
 
 const THREADS: usize = 8;
-/// The number of kills after which the files are created anew, with another shape.
+/// The number of kills after which new files are created, with an array of another shape.
 const KILLS_OF_A_SHAPE: u64 = 100;
-/// The length from which a growing array is truncated at the beginning of a life.
+/// The length above which a growing array is truncated when the process starts again.
 const GROWN_MAX: usize = 50_000;
-/// The greatest time between the first write and the kill.
+/// The maximum time between the first write and the kill, in microseconds.
 const LIFE_MICROSECONDS: usize = 30_000;
 
 fn words(index: usize, version: u64) -> Words {
@@ -42,15 +42,15 @@ fn words(index: usize, version: u64) -> Words {
     [value, !value, value.rotate_left(17)]
 }
 
-/// Returns the version of an element that is whole.
+/// Returns the version of an element, or an error if the element is torn.
 fn version(index: usize, found: Words) -> Result<u64> {
     let version = found[0] & u64::from(u32::MAX);
     ensure!(found == words(index, version), "element {index} is torn or misplaced: {found:x?}");
     Ok(version)
 }
 
-/// The recorded versions of each element. For a growing array, the length at the last sync replaces the
-/// version of its first element.
+/// The recorded versions of each element, in a mapped file. For a growing array, the length at the last sync
+/// replaces the version of its first element.
 struct Known {
     map: MmapRaw,
     len: usize,
@@ -75,13 +75,13 @@ impl Known {
         self.word(index)
     }
 
-    /// The version of the last successful sync.
+    /// The version that an element had at the last successful sync.
     fn synced(&self, index: usize) -> &AtomicU64 {
         self.word(self.len + index)
     }
 }
 
-/// The files of a shape, and its records.
+/// An array shape, its files, and the file with the recorded versions.
 struct Shape {
     grows: bool,
     len: usize,
@@ -104,8 +104,7 @@ impl Shape {
         VirtualArray::<Words>::builder(len).page_len(self.page_len).cache_bytes(64 << 10)
     }
 
-    /// Returns true if the files exist: a file is incomplete if the process was killed while it created
-    /// it.
+    /// Returns true if all files are complete; a kill during the creation leaves an incomplete file.
     fn are_made(&self) -> bool {
         let is_made = |file: &PathBuf| StoreDevice::check(file).is_ok();
         self.files.iter().all(is_made)
@@ -173,7 +172,7 @@ fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
     Ok(synced)
 }
 
-/// Checks each element after a kill. Returns the number of synced ones.
+/// Checks each element after a kill. Returns the number of elements that had been synced.
 fn look(shape: &Shape) -> Result<u64> {
     let known = Known::open(&shape.known, shape.len)?;
     if !shape.are_made() {
@@ -207,7 +206,7 @@ fn look(shape: &Shape) -> Result<u64> {
     Ok(synced)
 }
 
-/// Returns the number of elements that each thread has pushed to an array, all of which exist.
+/// Returns the number of elements that each thread has pushed; fails if one of them is missing.
 fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
     let mut counts = [0; THREADS];
     for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
@@ -224,18 +223,18 @@ fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
     Ok(counts)
 }
 
-/// The program to kill.
+/// The child process, which the parent kills.
 struct Victim {
     folder: PathBuf,
     seed: u64,
-    /// The index of its life.
+    /// The number of the start of this process.
     life: u64,
 }
 
 impl Victim {
     const VARIABLE: &str = "VMARRAY_KILLS_VICTIM";
 
-    /// Returns the role of this process, if it is a victim.
+    /// Returns the victim's data from the environment, if this process is a victim.
     fn of_env() -> Option<Self> {
         let said = std::env::var(Self::VARIABLE).ok()?;
         let mut words = said.splitn(3, ' ');
@@ -294,7 +293,7 @@ impl Victim {
     }
 }
 
-/// One thread: writes its own elements, reads other threads' elements, and syncs.
+/// The work of one thread: writes its own elements, reads other threads' elements, and syncs.
 fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: SplitMix64) -> Result<()> {
     let part = array.len() / THREADS;
     let own = thread * part..(thread + 1) * part;
@@ -328,7 +327,7 @@ fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: 
     }
 }
 
-/// One thread: pushes elements, numbered after its earlier ones, reads others, and syncs.
+/// The work of one thread on a growing array: pushes numbered elements, reads others, and syncs.
 fn push(
     array: &VirtualArray<Words>,
     known: &Known,

@@ -55,8 +55,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs the main job on real input: a genome store and a picture, each larger than its cache, each
-    /// verified.
+    /// Runs the demo on real input: a genome store and two images, each larger than its cache and verified.
     Demo,
     /// Lists the devices that an array could use on this machine.
     Devices,
@@ -64,25 +63,25 @@ enum Command {
     TestHost(test_host::Args),
     /// Runs every test, the stress tests included, on a machine with GPUs. Fails without a GPU.
     TestGpu(test_gpu::Args),
-    /// Runs self-checking element operations, by threads and tasks at once, with faults, on every device.
+    /// Checks elements that threads and tasks access at once for a long time, with faults, on every device.
     Soak(arrays::SoakArgs),
     /// Kills a program that writes to an array in files, and checks the files.
     Kills(arrays::KillsArgs),
-    /// Damages stores in memory in one to three places, and checks that no wrong value is read.
+    /// Damages stored arrays in memory, in one to three places, and checks that no wrong value is read.
     Damage(damage::Args),
     /// Runs the benchmarks.
     Bench(arrays::BenchArgs),
-    /// Compares two builds of the benchmarks, run in turns.
+    /// Compares two builds of the benchmarks, which run alternately.
     Compare(arrays::CompareArgs),
-    /// Judges whether a change made a row of a fixed list slower, by two builds run in turns.
+    /// Checks if a change made a workload of a fixed list slower, by two builds that run alternately.
     Gate(arrays::GateArgs),
     /// Makes BENCHMARKS.md and its plots from the records in docs/benchmarks.
     Report,
-    /// Counts the instructions of accesses to resident pages. Fails if they exceed the known counts.
+    /// Counts the instructions of accesses to cached pages. Fails if they exceed the known counts.
     Hits,
     /// Runs the checks that block a change. Ends with a table of the steps, their results and their times.
     Ci,
-    /// Runs every check in its whole form; a later call continues after the checks that have passed.
+    /// Runs all checks in full; a later call skips the checks that have passed.
     Nightly(nightly::Args),
     /// Runs tests in Miri, an interpreter that finds undefined behaviour, in some minutes. Installs the
     /// nightly toolchain if needed.
@@ -99,9 +98,9 @@ enum Command {
     Examples(examples::Args),
     /// Checks the published crates for other systems and processors.
     Cross(cross::Args),
-    /// Feeds random input to expression programs, kept files, file devices and device filters.
+    /// Feeds random input to expression programs, cache files, file devices and device filters.
     Fuzz(fuzz::Args),
-    /// Changes the engine's code in small ways and checks whether its tests notice.
+    /// Changes the engine's code in small ways, and checks that its tests fail.
     Mutants(mutants::Args),
     /// Runs random kernels as native code and in the interpreter, and compares the results.
     Kernels(kernels::Args),
@@ -113,7 +112,7 @@ enum Command {
     Python(python::Args),
     /// Checks the compiler's messages about programs that must not compile.
     Misuse,
-    /// Checks the small rules of the repository.
+    /// Checks rules of the source text that no compiler checks.
     Tidy(tidy::Args),
     /// Checks licences, sources and bans of all dependencies by cargo-deny, which reads deny.toml.
     Supply,
@@ -124,10 +123,10 @@ enum Command {
     Bundle(bundle::Args),
 }
 
-/// The options of commands of which `ci` runs a part.
+/// The options of commands of which `ci` runs a sample.
 #[derive(clap::Args)]
 struct SampleArgs {
-    /// Runs only the part for continuous integration.
+    /// Runs only the sample for continuous integration.
     #[arg(long)]
     sample: bool,
 }

@@ -8,12 +8,12 @@ use crate::tools;
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Loads may return older values, as the memory model allows.
+/// Flags for tests in which loads may return older values, as the memory model allows.
 const WEAK: &str = "";
-/// Loads return the newest value: with weak memory Miri aborts if atomic accesses of different sizes meet,
-/// even ordered ones. Accesses of elements and of bytes in a frame do.
+/// Flags for tests in which loads return the newest value. With weak memory Miri aborts if atomic accesses of
+/// different sizes meet, as accesses of elements and of bytes in a cached page do.
 const STRONG: &str = " -Zmiri-disable-weak-memory-emulation";
-/// Idle threads and constants of tests may outlive the tests, so that Miri must not look for leaks.
+/// Flags for tests whose idle threads or constants outlive them, so that Miri must not look for leaks.
 const THREADS: &str = " -Zmiri-ignore-leaks";
 
 /// Names of tests, or prefixes of their paths; all if empty.

@@ -75,8 +75,8 @@ fn errors(messages: &str) -> Result<BTreeMap<u64, Vec<String>>> {
     Ok(errors)
 }
 
-/// Returns the lines with other messages. Each message of a line must contain the text: rustc checks a kernel
-/// in two forms, and may report an error of both.
+/// Returns a fault for each line whose messages differ. Each message of a line must contain the expected
+/// text: rustc checks a kernel in two forms, and may report an error of both.
 fn compare(wanted: &BTreeMap<u64, String>, said: &BTreeMap<u64, Vec<String>>) -> Vec<String> {
     let unexpected = said.iter().filter(|(line, _)| !wanted.contains_key(line));
     let mut faults: Vec<String> =

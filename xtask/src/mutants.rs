@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use xshell::{Shell, cmd};
 
-/// The code whose mutants the tests must kill.
+/// The files whose mutants the tests must detect.
 const FILES: [&str; 11] = [
     "vmarray/engine/src/evict.rs",
     "vmarray/engine/src/evict/**",
@@ -24,9 +24,9 @@ const FILES: [&str; 11] = [
     "vmarray/src/shapes/boundary/modes.rs",
     "vmarray/src/shapes/nd/{geometry,region}.rs",
 ];
-/// Minimum share of mutants that tests must kill.
+/// Minimum share of mutants that tests must detect.
 const KILLED_AT_LEAST: f64 = 0.9;
-/// Number of parts of the mutants, of which a run without options tests one: the next part each day.
+/// Number of parts of all mutants. A run without options tests one part: the next one each day.
 const PARTS: u64 = 200;
 /// Number of cases of each random test.
 const CASES: &str = "32";

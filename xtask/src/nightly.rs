@@ -54,7 +54,7 @@ struct Passed {
 }
 
 impl Passed {
-    /// Reads the record, or begins an empty one if the file is of another commit or there is none.
+    /// Reads the record, or starts an empty one if the file is missing or of another commit.
     fn read(file: &Path, commit: String) -> Self {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let record = serde_json::from_str::<Self>(&text).ok();

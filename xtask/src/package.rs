@@ -52,7 +52,7 @@ pub fn oldest_rust(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("Rust {oldest}, libraries and programs, all features")))
 }
 
-/// Returns the version that the published crates support, as major and minor.
+/// Returns the oldest Rust version that the published crates support, as major and minor.
 fn oldest(metadata: &Metadata) -> Option<String> {
     let versions =
         project::published(metadata).into_iter().filter_map(|package| package.rust_version.clone());

@@ -11,16 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
-/// The one compiler whose output is checked in: another version writes other bytes.
+/// The only compiler version whose output is checked in: another version writes other bytes.
 const CLANG: &str = "clang-15";
-/// The folders of kernels, and their target GPUs: kernels of sorts need warps with independent thread
-/// scheduling.
+/// The folders of kernels, and their target GPUs: kernels for sorting need independent thread scheduling
+/// (sm_70).
 const FOLDERS: [(&str, &str); 2] =
     [("backend-cuda/kernels", "sm_50"), ("vmarray/src/ops/sort/onesweep", "sm_70")];
 
-/// The file with the texts of a folder; see `PackedTexts` in vmarray-support.
+/// The file with the packed PTX texts of a folder; see `PackedTexts` in vmarray-support.
 const PACKED: &str = "ptx.zlib";
-/// The level of compression, of 10.
+/// The zlib level of compression, from 0 to 10.
 const LEVEL: u8 = 10;
 
 /// Compiles the CUDA kernels to PTX for sm_50 or sm_70, which the driver can compile for any later GPU.
@@ -55,8 +55,8 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} texts", compile(sh, true)?)))
 }
 
-/// Compiles all sources, and writes the files of texts; or fails on a difference, if it only compares.
-/// Returns the number of texts.
+/// Compiles all sources, and writes the files of PTX texts; with `only_compare`, fails on a difference
+/// instead. Returns the number of texts.
 fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
     let (mut stale, mut made) = (Vec::new(), 0);
     let shim = project::root().join("backend-cuda/kernels/shim.h");
@@ -100,7 +100,7 @@ fn write_texts(sh: &Shell, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the texts of a module's kernels: each has the module's declarations, and one kernel. So the driver
+/// Splits a PTX module: returns a text for each kernel, with all declarations of the module. So the driver
 /// compiles only kernels that are used.
 fn kernels(module: &str) -> Vec<(String, String)> {
     let mut declarations = String::new();

@@ -15,19 +15,18 @@ use xshell::{Shell, cmd};
 
 /// The packages that build a wheel: maturin, and zig for wheels that also load on older Linux systems.
 const BUILDERS: [&str; 2] = ["maturin>=1.8,<2", "ziglang"];
-/// Modules are compiled when they are imported, which most are not.
+/// Arguments of pip. Python compiles modules when they are first imported, so pip need not compile all.
 const INSTALL: [&str; 4] = ["install", "--quiet", "--disable-pip-version-check", "--no-compile"];
-/// The extra dependencies for tests: all packages that it works with.
+/// The extra of the wheel with all packages that the tests need.
 const EXTRA: &str = "[test]";
-/// The package.
 const MANIFEST: &str = "vmarray/python/Cargo.toml";
 /// The supported versions of Python 3.
 const MINORS: std::ops::RangeInclusive<u32> = 10..=14;
-/// The most processes that share the tests.
+/// The maximum number of processes that share the tests.
 const PROCESSES: usize = 2;
-/// The random examples of each test in a sample: a quarter.
+/// The number of random examples of each test in a sample: a quarter of the usual number.
 const EXAMPLES_OF_SAMPLE: &str = "15";
-/// The most bytes of a wheel, and of one of a sample, which is not optimised.
+/// The maximum size of a wheel in bytes.
 const WHEEL_MAX: u64 = 15 << 20;
 const WHEEL_OF_SAMPLE_MAX: u64 = 24 << 20;
 
@@ -38,15 +37,15 @@ pub struct Args {
     /// 3.10 on.
     #[arg(long = "with", value_name = "PYTHON")]
     pythons: Vec<String>,
-    /// The number of random programs compared with NumPy, in all, after the tests, with the last Python.
+    /// The number of random programs compared with NumPy, in total, after the tests, with the last Python.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     programs: usize,
     /// Number of census cases of each NumPy function, with the last Python; `target/python/census.log` keeps
     /// the results, and a later run resumes there.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     census: usize,
-    /// Builds less optimised, for this system alone, and runs the tests alone, with one Python: the part
-    /// for continuous integration.
+    /// Runs the sample for continuous integration: a less optimised build for this system alone, and only the
+    /// tests, with one Python.
     #[arg(long)]
     sample: bool,
 }
@@ -149,7 +148,7 @@ fn tests(sh: &Shell, python: &Utf8Path) -> Result<()> {
     Ok(())
 }
 
-/// Compares functions with NumPy's: `count` cases each with the pinned NumPy, and a sample with the newest.
+/// Compares each function with NumPy's: `count` cases by the pinned NumPy, a sample by the newest.
 fn census(sh: &Shell, python: &Utf8Path, folder: &Utf8Path, count: usize) -> Result<()> {
     let (count, log) = (count.to_string(), folder.join("census.log"));
     let tests = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "test_census.py"];
@@ -177,8 +176,8 @@ fn pythons(sh: &Shell, args: &Args) -> Vec<String> {
     if found.is_empty() { usual() } else { found }
 }
 
-/// Returns the Python with the packages that build wheels, for this system alone or for all, and installs
-/// them if needed.
+/// Returns the Python interpreter with the packages that build wheels, for this system alone or for all, and
+/// installs them if needed.
 fn builder(sh: &Shell, folder: &Utf8Path, is_native: bool) -> Option<Utf8PathBuf> {
     let environment = folder.join("builder");
     let python = inside(&environment);
@@ -195,7 +194,7 @@ fn builder(sh: &Shell, folder: &Utf8Path, is_native: bool) -> Option<Utf8PathBuf
     Some(python)
 }
 
-/// Returns the Python of an environment.
+/// Returns the path of the Python interpreter in a virtual environment.
 fn inside(environment: &Utf8Path) -> Utf8PathBuf {
     environment.join(if cfg!(windows) { "Scripts" } else { "bin" }).join("python")
 }

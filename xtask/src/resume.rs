@@ -17,7 +17,7 @@ fn sources() -> String {
     changes().unwrap_or_else(|_| "unknown".into())
 }
 
-/// Path of the file with the sources of a progress file.
+/// Path of the file that stores the identity of the sources for a progress file.
 fn path_of_sources(file: &Path) -> PathBuf {
     let mut path = file.as_os_str().to_owned();
     path.push(".sources");

@@ -7,8 +7,8 @@ use crate::tools::{self, SANITIZER_TARGET};
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// PoCL's compiler, LLVM, and the drivers of GPUs keep memory until the process ends. That is no leak of this
-/// project, which has no C++.
+/// Suppressed leaks: PoCL's compiler, LLVM and GPU drivers keep memory until the process ends. This project
+/// has no C++.
 const NOT_OURS: &str = "leak:libstdc++.so\nleak:libLLVM\nleak:libcuda\nleak:libnvidia\n";
 
 /// The options of a sample's build: the array's own tests on host RAM, without optimisation.

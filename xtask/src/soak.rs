@@ -33,23 +33,23 @@ use vmarray_conformance::wrap::Faulty;
 
 type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
 
-/// Kinds of rounds by devices, in turn; in the last one devices are lost.
+/// The number of kinds of rounds, which differ in their devices; in the last kind devices are lost.
 const ROUND_KINDS: u64 = 5;
-/// The number of losses and rebuilds in a round.
+/// The number of losses and rebuilds in a round of the last kind.
 const LOSSES: u64 = 10;
 /// The probability of a device's failure in rounds with faults.
 const FAULTS: f64 = 0.002;
-/// The longest time without progress.
+/// The maximum time without progress of any thread.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The number of rounds whose least resident memory is compared with that of as many at the beginning:
-/// some of all kinds of devices.
+/// The number of last rounds whose minimum resident memory is compared with the first rounds' minimum. It
+/// covers all kinds of rounds.
 const ROUNDS: usize = 16;
-/// The allowed growth: caches of allocators and drivers vary by less.
+/// The allowed growth of resident memory; caches of allocators and drivers vary by less.
 const GROWTH_MIB: u64 = 64;
-/// The progress of all threads of this process.
+/// The number of operations of all threads in this process, as a sign of progress.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
-/// The progress of the rounds, in all calls together.
+/// The progress of all rounds, over all calls with the same progress file.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Soaked {
     rounds: u64,
@@ -120,8 +120,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Measures the memory now. Returns an error if its minimum in the last rounds is too large, compared
-    /// with the first rounds.
+    /// Measures the memory now. Returns an error if the minimum in the last rounds is too far above that of
+    /// the first rounds.
     fn look(&mut self) -> Result<u64> {
         self.note(resident_mib().unwrap_or(0))
     }
@@ -140,9 +140,9 @@ impl Memory {
     }
 }
 
-/// Limits the arenas of the allocator. With 32 cores the GNU C library makes up to 256 of them, and the
-/// resident memory of 90 rounds grows from 118 to 185 MiB although the rounds free all memory; with two
-/// arenas it stays at 104 MiB.
+/// Limits the allocator to few arenas. With 32 cores the GNU C library creates up to 256. Then resident
+/// memory grows from 118 to 185 MiB in 90 rounds although they free all memory; with two arenas it stays at
+/// 104 MiB.
 fn use_few_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: any thread may call it at any time; it changes a setting of the allocator.
@@ -151,9 +151,8 @@ fn use_few_arenas() {
     }
 }
 
-/// Returns `None` if the system does not report it. Released memory that the allocator keeps does not
-/// count: an OpenCL driver on the processor, which allocates from many threads, leaves it 80 MiB in 200
-/// rounds.
+/// Returns resident memory in MiB; `None` if the system does not report it. Before, returns freed memory to
+/// the system: with an OpenCL driver on the processor, the allocator otherwise keeps 80 MiB in 200 rounds.
 fn resident_mib() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     // SAFETY: any thread may call it at any time.
@@ -165,7 +164,7 @@ fn resident_mib() -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
 }
 
-/// Ends the process without progress.
+/// Ends the process if no thread progresses for too long.
 fn watch(is_over: &AtomicBool) {
     let mut seen = (0, Instant::now());
     while !is_over.load(Ordering::Relaxed) {
@@ -180,7 +179,7 @@ fn watch(is_over: &AtomicBool) {
     }
 }
 
-/// Opens devices by value, as wrappers need them.
+/// Opens devices and returns them by value, because wrappers own their devices.
 fn open(list: &str) -> Result<Vec<AnyDevice>> {
     let separate = Discovery::new().select(list)?.separate(true);
     Ok(separate.open()?.into_iter().filter_map(Arc::into_inner).collect())
@@ -259,7 +258,7 @@ fn on_elements<T: Cell>(
     work(&array, (args.threads, args.round), seed)
 }
 
-/// Runs a round whose array loses devices, one after the other, or moves to others, and loses no values.
+/// Runs a round in which an array loses devices one after another, or moves to others; no value may be lost.
 fn with_losses<T: Cell>(args: &SoakArgs, seed: u64, mut random: SplitMix64) -> Result<u64> {
     let moves = random.below(2) == 0;
     let (placement, least) = if moves { (Placement::Equal, 1) } else { (Placement::Mirrored, 2) };
@@ -361,15 +360,14 @@ impl Cell for [u64; 3] {
     }
 }
 
-/// The state of a thread or a task: its own elements, and the versions that it saw of others.
+/// The state of a thread or a task: its own elements, and the versions of other elements that it has read.
 struct Worker {
     number: usize,
     workers: usize,
     random: SplitMix64,
-    /// The versions of the owner's elements: the one that it wrote last, and the oldest that may still be
-    /// stored.
+    /// The versions of its own elements: the last written one, and the oldest that may still be stored.
     own: Vec<(u32, u32)>,
-    /// The newest version that it saw, by index modulo the length.
+    /// The newest version that it has read of an element, and its index; at the index modulo the length.
     seen: Vec<(usize, u32)>,
     /// The current operation, and the number of failures.
     drawn: u64,
@@ -383,12 +381,12 @@ impl Worker {
         Self { number, workers, random, own, seen: vec![(0, 0); 512], drawn: 0, failures: 0 }
     }
 
-    /// Returns an index; half of the time one near elements that others use, too.
+    /// Returns a random index; half of the time it is in a range that all workers use often.
     fn any(&mut self, len: usize) -> usize {
         if self.random.below(2) == 0 { self.random.index(len) } else { self.random.index(len.min(3000)) }
     }
 
-    /// Returns one of its own elements, by its place among them; `None` if it has none.
+    /// Returns the number of one of its own elements; `None` if it has none.
     fn own(&mut self) -> Option<usize> {
         let few = if self.random.below(2) == 0 { self.own.len() } else { self.own.len().min(20) };
         (few > 0).then(|| self.random.index(few))
@@ -446,7 +444,7 @@ impl Worker {
         T::of(self.index(place), self.own[place].0)
     }
 
-    /// Records the outcome of that write.
+    /// Records the outcome of the write that `begin` started.
     fn end<R>(&mut self, place: usize, result: vmarray::Result<R>) -> Result<Option<R>> {
         let result = self.outcome(result)?;
         if result.is_some() {
@@ -455,7 +453,7 @@ impl Worker {
         Ok(result)
     }
 
-    /// Returns `None` for injected failures.
+    /// Converts the result of a call: returns `None` for an injected failure.
     fn outcome<R>(&mut self, result: vmarray::Result<R>) -> Result<Option<R>> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -493,7 +491,7 @@ fn work<T: Cell>(array: &OnDevice<T>, (threads, operations): (usize, u64), seed:
     })
 }
 
-/// Runs operations of a thread, which block, or of a task. Returns the number of failures.
+/// Runs the operations of a thread (blocking) or of a task. Returns the number of failures.
 async fn operate<T: Cell>(
     array: &OnDevice<T>,
     mut worker: Worker,

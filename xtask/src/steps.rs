@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest note in the table, in characters; the whole of it is printed when the step ends.
+/// The maximum length of a note in the table, in characters. The whole note is printed when the step ends.
 const NOTE_MAX: usize = 80;
 
 /// The result of a step of a command such as `cargo xtask ci`.
@@ -29,7 +29,7 @@ impl Outcome {
         Self::Passed(String::new())
     }
 
-    /// Returns the beginning of the line about the step's end, and the rest.
+    /// Returns the outcome's word in the table, such as "ok", and its note.
     fn words(&self) -> (&'static str, &str) {
         match self {
             Self::Passed(note) => ("ok", note),
@@ -60,7 +60,7 @@ struct Step {
 pub struct Steps {
     done: Vec<Step>,
     start: Instant,
-    /// The path of this program, which stays right if a step builds it anew.
+    /// The path of this program, determined at the start, because a step may replace the file.
     program: PathBuf,
 }
 

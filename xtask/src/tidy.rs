@@ -38,10 +38,10 @@ const OPERATIONS: [&[&str]; 15] = [
     &["order"],
     &["explain", "saved", "shift", "convert", "paged"],
 ];
-/// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is
-/// rustfmt's.
+/// The maximum length of a comment line, in characters. Rows of tables may be longer. Rustfmt limits lines of
+/// code.
 const WIDTH_MAX: usize = 110;
-/// The longest line of prose in Markdown, and of examples.
+/// The maximum length of a line of prose in Markdown and in examples, in characters.
 const PROSE_MAX: usize = 120;
 
 /// Files with a table of the features of the array's crate.
@@ -60,15 +60,15 @@ patterns! {
     LEFTOVER = r"\b(todo|dbg|unimplemented)!\(";
     /// An absolute path below one of the folders that differ from machine to machine.
     MACHINE_PATH = r#"(?:^|[\s"'`(),;=<>|])(/(?:work|root|home|Users|mnt|tmp)/[^\s"'`(),;=<>|]*)"#;
-    /// A vendor's interface, or the name of a backend.
+    /// A vendor's interface, or a query of a backend's name.
     VENDOR = r"(?i)cuda|opencl|\binfo(?:\(\))?\.backend\b";
-    /// A path within the library.
+    /// A module path within the library.
     MODULE = r"crate::(\w+)(?:::(\w+))?";
     /// A command of this program in the text of its help.
     HELP = r"(?m)^  ([a-z][a-z-]*)";
     /// A command of this program in a document.
     COMMAND = r"cargo xtask ([a-zA-Z0-9][a-zA-Z0-9-]*)";
-    /// A name in backticks that has a slash, no blank and no placeholder.
+    /// A path in backticks: it has a slash, no blank and no placeholder.
     PATH = r"`([\w.-]+/[\w./-]*)`";
     /// A row of a table of features.
     FEATURE = r"(?m)^(?://! )?\| `([\w-]+)` \| (yes|no) \|";
@@ -115,8 +115,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Names and texts of the files that git tracks or would add. Without git, of all files outside the build
-/// folders.
+/// Returns the names and texts of all files that git tracks or would add; without git, of all files outside
+/// the build folders.
 fn texts(sh: &Shell) -> Result<Vec<(String, String)>> {
     let root = project::root();
     let not_ours = ["-path", "./target", "-o", "-path", "./dist"];
@@ -128,7 +128,7 @@ fn texts(sh: &Shell) -> Result<Vec<(String, String)>> {
     Ok(listed.lines().filter_map(text).collect())
 }
 
-/// Names and texts, borrowed.
+/// Borrows names and texts.
 fn pairs(texts: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> + Clone {
     texts.iter().map(|(name, text)| (name.as_str(), text.as_str()))
 }
@@ -185,7 +185,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{count} files, {lines} lines of Rust{sizes}{slack}")))
 }
 
-/// Faults of one file's text, each as `:line: fault`.
+/// Checks one file's text: returns its faults, each as `:line: fault`.
 fn text_faults(name: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if !text.is_empty() && !text.ends_with('\n') {
@@ -232,7 +232,7 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// The lines of a file of the library before its tests; none of a file of tests.
+/// Returns the lines of a library file before its tests; none for a file of tests.
 fn lines_without_tests<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let is_test = circles::is_test(path);
     (1..).zip(text.lines()).take_while(move |(_, line)| {
@@ -240,9 +240,9 @@ fn lines_without_tests<'a>(path: &str, text: &'a str) -> impl Iterator<Item = (u
     })
 }
 
-/// Lines of code of array and engine that name a vendor's interface or read the name of a backend, instead of
-/// asking a device for a capability. The selection of backends and the list of public modules are exempt, and
-/// so are the names of OpenCL C, the language of texts of kernels.
+/// Finds code lines of array and engine that name a vendor's interface or query a backend's name, instead of
+/// asking a device for a capability. Exempt are the selection of backends, the list of public modules, and
+/// the names of OpenCL C, the language of generated kernels.
 fn vendor_faults(name: &str, text: &str) -> Vec<String> {
     let array = name.strip_prefix("vmarray/src/");
     let is_exempt =
@@ -257,8 +257,8 @@ fn vendor_faults(name: &str, text: &str) -> Vec<String> {
     named.map(|(number, _)| format!(":{number}: names a vendor; ask the device for a capability")).collect()
 }
 
-/// Lines of a file of the library that name a folder which comes after its own in [`LAYERS`], or a module
-/// that comes after its own in [`OPERATIONS`].
+/// Finds lines of a library file that use a folder after its own in [`LAYERS`], or a module after its own in
+/// [`OPERATIONS`].
 fn layer_faults(path: &str, text: &str) -> Vec<String> {
     let layer_of = |name: &str| LAYERS.iter().position(|layer| *layer == name);
     let group_of = |name: &str| OPERATIONS.iter().position(|group| group.contains(&name));
@@ -286,7 +286,7 @@ fn layer_faults(path: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// Commands named as `cargo xtask NAME` that the help of this program does not list, each as `:line: what`.
+/// Finds commands `cargo xtask NAME` that the program's help does not list, each as `:line: fault`.
 fn command_faults(help: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -298,10 +298,10 @@ fn command_faults(help: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// Files and folders named in backticks that do not exist, each as `:line: what`.
+/// Finds paths in backticks that do not exist. Returns each as `:line: fault`.
 ///
-/// A name is taken for one of ours when it begins with something that exists (seen from the root or from the
-/// document) or ends like a source file. The end of a file's path is name enough.
+/// A name counts as a path if its first part exists (seen from the root or the document), or if it ends like
+/// a source file. The last part of an existing path suffices.
 fn name_faults(root: &Path, files: &[PathBuf], folder: &Path, text: &str) -> Vec<String> {
     let exists = |path: &str| root.join(path).exists() || root.join(folder).join(path).exists();
     let mut faults = Vec::new();
@@ -322,7 +322,7 @@ fn name_faults(root: &Path, files: &[PathBuf], folder: &Path, text: &str) -> Vec
     faults
 }
 
-/// Faults of the manifests, and examples and benchmarks that no document mentions.
+/// Finds faults of the manifests, and examples and benchmarks that no document mentions.
 fn package_faults(metadata: &Metadata, documents: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for package in project::published(metadata) {
@@ -343,7 +343,7 @@ fn package_faults(metadata: &Metadata, documents: &str) -> Vec<String> {
     faults
 }
 
-/// Differences between a table of features and the manifest: missing and unknown features, wrong defaults.
+/// Compares a table of features with the manifest: finds missing and unknown features, and wrong defaults.
 fn feature_faults(features: &BTreeMap<String, Vec<String>>, text: &str) -> Vec<String> {
     let defaults = features.get("default");
     let is_default = |name: &String| defaults.is_some_and(|defaults| defaults.contains(name));

@@ -16,15 +16,15 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
-/// The beginning of the lines for the driver.
+/// The prefix of a program's lines that are for the driver.
 const MARK: &str = "turn: ";
 /// The number of processes of each program.
 pub const PROCESSES: usize = 5;
-/// The number of ratios below, and above, the 95 % interval of the ratios of five times to five.
+/// The number of ratios outside of the 95 % interval at each end; there are 25 ratios, five times to five.
 const OUTSIDE: usize = 2;
-/// The seconds of measurements in a turn, and the most measurements.
+/// The time of a process's turn in seconds, and the maximum number of measurements in it.
 const TURN: (f64, usize) = (0.1, 4);
-/// The most turns of a process. Rows with little noise take one.
+/// The maximum number of turns of a process. A row with little noise takes one.
 const TURNS: usize = 4;
 /// The noise above which a row is measured again; after the last time, the row is not judged.
 pub const NOISE_MOST: f64 = 0.05;
@@ -56,8 +56,8 @@ impl Times {
         (1.0 - low).max(high - 1.0)
     }
 
-    /// Returns the lesser time of each process. The least time of several turns depends less on other
-    /// programs of the machine than the median does.
+    /// Returns the lesser time of each process, of two turns. The minimum depends less on the machine's other
+    /// programs than the median does.
     fn least(&self, other: &Self) -> Self {
         let least = |a: &[f64; PROCESSES], b: &[f64; PROCESSES]| std::array::from_fn(|at| a[at].min(b[at]));
         Self { old: least(&self.old, &other.old), new: least(&self.new, &other.new) }
@@ -107,7 +107,7 @@ pub fn serve(name: &str, mut time: impl FnMut() -> Result<f64>) -> Result<()> {
     bail!("the driver has ended")
 }
 
-/// A running program.
+/// A running process of OLD or NEW.
 struct Program {
     child: Child,
     input: ChildStdin,
@@ -148,7 +148,7 @@ impl Program {
         Ok(Some(name.to_owned()))
     }
 
-    /// Measures the current row for a turn. Returns the least time of a unit of work.
+    /// Measures the current row in one turn. Returns the minimum time of a unit of work.
     ///
     /// The first measurement does not count, because it follows a turn of the other program, which has used
     /// the caches of the processor and the clocks of the devices.
@@ -172,7 +172,7 @@ impl Program {
         time.with_context(|| format!("a program did not measure its row:\n{}", self.printed.join("\n")))
     }
 
-    /// Leaves the current row.
+    /// Ends the current row, so that the program sets up the next one.
     fn leave(&mut self) -> Result<()> {
         Ok(writeln!(self.input, "next")?)
     }
@@ -188,7 +188,7 @@ impl Drop for Program {
 
 /// The running processes of OLD and NEW.
 struct Processes {
-    /// OLD and NEW in turns.
+    /// All processes; OLD and NEW alternate.
     all: Vec<Program>,
 }
 

@@ -74,7 +74,7 @@ pub fn compare(row: &str, mut works: Vec<(String, Work<'_>)>, python: Option<&mu
     println!();
 }
 
-/// The processor time of all threads; 0 if the system does not report it.
+/// The processor time of all threads in seconds; 0 if the system does not report it.
 fn processor_seconds() -> f64 {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
@@ -93,7 +93,7 @@ pub struct Python {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// Lines of `peer row`.
+    /// The lines `peer row` that the script printed at its start.
     works: Vec<String>,
 }
 
@@ -124,13 +124,13 @@ impl Python {
         (read > 0).then(|| line.trim().to_owned())
     }
 
-    /// The contender that does the work of a row.
+    /// The competitors of the script that can do the work of a row.
     fn peers(&self, row: &str) -> Vec<String> {
         let peers = self.works.iter().filter_map(|line| line.split_once(' '));
         peers.filter(|(_, of)| *of == row).map(|(peer, _)| peer.to_owned()).collect()
     }
 
-    /// Wall-clock seconds, processor seconds, and the result.
+    /// Runs a competitor's work; returns wall-clock seconds, processor seconds, and the result.
     fn run(&mut self, peer: &str, row: &str) -> ([f64; 2], f64) {
         writeln!(self.to, "{peer} {row}").expect("Python reads the line");
         let line = self.line().expect("Python prints a line");

@@ -7,8 +7,8 @@ use vmarray::{Result, prelude::*};
 
 const UNSEEN: u32 = u32::MAX;
 
-/// Visits the neighbours of each node of the frontier. An atomic exchange selects the one item that visits a
-/// node first.
+/// Visits the neighbours of each node of the frontier. An atomic exchange ensures that only one work-item
+/// appends a node.
 #[vmarray::kernel]
 fn expand(
     frontier: &Own<u32>,

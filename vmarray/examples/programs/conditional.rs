@@ -19,7 +19,7 @@ fn limited(limit: f32, x: &mut Own<f32>) {
     }
 }
 
-/// The same function, of one number.
+/// The same function on the host, for one number.
 fn natively(limit: f32, x: f32) -> f32 {
     if x.abs() <= limit {
         return x;

@@ -14,7 +14,7 @@ fn reciprocal(x: f64) -> f64 {
     1.0 / x
 }
 
-/// Integral of a function by Simpson's rule, one slice an item.
+/// Integrates a function by Simpson's rule; each work-item computes one slice.
 #[vmarray::kernel]
 fn slices<F: Function<(f64,), f64>>(at: At<1>, start: f64, width: f64, area: &mut Own<f64>) {
     let left = start + width * at.index() as f64;

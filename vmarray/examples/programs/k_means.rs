@@ -8,7 +8,7 @@ use vmarray::{Result, prelude::*};
 const CENTRES: usize = 8;
 type Centres = [[i32; 2]; CENTRES];
 
-/// The nearest centre of each point, and the sums of x, y and 1 over the points of each centre.
+/// Finds the nearest centre of each point, and adds x, y and 1 of the point to the sums of this centre.
 #[vmarray::kernel]
 fn assign(point: &Own<[i32; 2]>, centres: &[[i32; 2]; CENTRES], nearest: &mut Own<u8>, sums: &Shared<i64>) {
     let p = point.get();

@@ -4,7 +4,7 @@ use crate::setting::Setting;
 use vmarray::kernel::{At, Own};
 use vmarray::{Result, prelude::*};
 
-/// Number of steps until a point is far away.
+/// Number of steps until a point leaves the circle of radius 2.
 #[vmarray::kernel]
 fn escape(x: f32, y: f32, most: u32) -> u32 {
     let (mut a, mut b) = (0.0, 0.0);
@@ -17,7 +17,7 @@ fn escape(x: f32, y: f32, most: u32) -> u32 {
     most
 }
 
-/// The point of each element of an image with `columns` columns.
+/// Computes the number of steps for each element of an image with `columns` columns.
 #[vmarray::kernel]
 fn image(at: At<1>, columns: usize, corner: [f32; 2], pixel: [f32; 2], steps: &mut Own<u32>) {
     let (row, column) = (at.index() / columns, at.index() % columns);

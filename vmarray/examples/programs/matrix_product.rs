@@ -16,7 +16,7 @@ fn product(at: At<2>, a: &Anywhere<f32, 2>, b: &Anywhere<f32, 2>, out: &mut Own<
 
 const TILE: usize = 16;
 
-/// Each item of a tile loads one element for all items of the tile.
+/// Multiplies with tiles: each work-item of a group loads one element of a tile for the whole group.
 #[vmarray::kernel(group = [TILE, TILE])]
 fn tiled_product(
     at: At<2>,

@@ -9,7 +9,7 @@ use vmarray::kernel::{
 };
 use vmarray::{Result, prelude::*};
 
-/// Number of points in the circle, of `draws` points in the unit square.
+/// Counts the points in the circle, among `draws` random points in the unit square.
 #[vmarray::kernel]
 fn inside(item: u32, draws: u32, seed: u32) -> u32 {
     let mut count = 0;
@@ -23,7 +23,7 @@ fn inside(item: u32, draws: u32, seed: u32) -> u32 {
     count
 }
 
-/// The devices add up the returned values.
+/// The kernel: the launch adds up the values that all work-items return.
 #[vmarray::kernel]
 fn throw(at: At<1>, draws: u32, seed: u32, hits: &mut Own<u32>) -> u32 {
     hits.set(inside(at.index() as u32, draws, seed));

@@ -14,8 +14,8 @@ struct Body {
     mass: f32,
 }
 
-/// Pull of one body on another; bodies have a size, so the pull stays finite. Both the kernel and the native
-/// form call this function.
+/// Acceleration of one body by another; bodies have a size, so it stays finite. The kernel and the host call
+/// the function.
 #[vmarray::kernel]
 fn pull(at: [f32; 3], other: Body) -> [f32; 3] {
     let d = [other.place[0] - at[0], other.place[1] - at[1], other.place[2] - at[2]];

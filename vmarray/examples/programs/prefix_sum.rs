@@ -6,7 +6,7 @@ use crate::setting::Setting;
 use vmarray::kernel::{Anywhere, At, Group, Own, Shared};
 use vmarray::{Result, prelude::*};
 
-/// Items of a group, which are eight times 32 lanes.
+/// Work-items of a group: eight times 32.
 const GROUP: usize = 256;
 
 #[vmarray::kernel(group = GROUP)]

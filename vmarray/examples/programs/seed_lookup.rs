@@ -5,11 +5,11 @@ use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, Append, Appended, At, Own, Shared, Window};
 use vmarray::{Result, prelude::*};
 
-/// Letters of a word, two bits each.
+/// Number of letters of a word; a letter has two bits.
 const WORD: usize = 6;
 const WORDS: usize = 1 << (2 * WORD);
 
-/// The word that begins at each letter, and the count of each word.
+/// Computes the word that begins at each letter, and counts each word.
 #[vmarray::kernel]
 fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Shared<u64>) {
     let mut word = 0;
@@ -20,14 +20,14 @@ fn count(at: At<1>, genome: &Window<u8, 1>, words: &mut Own<u32>, counts: &Share
     counts.add(word as usize, 1);
 }
 
-/// Writes the places of each word from its start in the table on; `next` has the next free place.
+/// Writes the positions of each word to its part of `places`; `next` has the word's next free index.
 #[vmarray::kernel]
 fn place(at: At<1>, word: &Own<u32>, next: &Shared<u64>, places: &Shared<u32>) {
     let free = next.add(word.get() as usize, 1);
     places.exchange(free as usize, at.index() as u32);
 }
 
-/// The places of the word of each read: their number, and one of them.
+/// Looks up the word of each read: writes the number of its positions, and one of them.
 #[vmarray::kernel]
 fn look_up(
     at: At<1>,

@@ -13,7 +13,7 @@ struct Entry {
     value: f64,
 }
 
-/// One element of the product for each row.
+/// Computes one element of the product for each row of the matrix.
 #[vmarray::kernel]
 fn product(at: At<1>, matrix: &Rows<Entry>, x: &Anywhere<f64>, y: &mut Own<f64>) {
     let mut sum = 0.0;

@@ -61,7 +61,7 @@ const TYPES: [Type; 11] = [
     Type::F64,
 ];
 
-/// Mostly refers to existing values, and sometimes to missing ones.
+/// Creates an instruction, which mostly refers to existing values and sometimes to missing ones.
 fn instruction(step: &Step, known: usize) -> Instruction {
     let value = |number: u16| Value(if number > 0xFF00 { number } else { number % known.max(1) as u16 });
     let of = |number: u8| TYPES[number as usize % TYPES.len()];

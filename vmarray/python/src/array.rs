@@ -37,8 +37,8 @@ pub enum Body {
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Core {
     pub body: Body,
-    /// A NumPy array of the same shape, strides and dtype, at an unused address. For a selection it is set
-    /// after its items are counted.
+    /// A NumPy array with this array's shape, strides and dtype, but without memory, which NumPy can index.
+    /// For a selection it is created when the items are counted.
     grid: PyOnceLock<Py<PyUntypedArray>>,
     pub descr: Py<PyArrayDescr>,
 }
@@ -57,7 +57,7 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
     })
 }
 
-/// Returns an error if an item starts outside of the store of a view.
+/// Returns an error if an item starts outside of the array that a view shows.
 fn check_places(view: &View, starts: &[i64]) -> Result<()> {
     let end = view.handle.open()?.len() * view.handle.unit.bytes();
     let is_inside =
@@ -122,7 +122,7 @@ impl Core {
         Self { body, grid: known, descr }
     }
 
-    /// NumPy's description of the shape. Blocks for a selection.
+    /// Returns the NumPy array that describes the shape. For a selection, blocks until the items are counted.
     fn grid<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyUntypedArray>> {
         let made = self.grid.get_or_try_init(py, || {
             let Body::Lazy(lazy) = &self.body else { unreachable!("only expressions have no grid") };
@@ -177,7 +177,7 @@ impl Core {
         Ok(Self::new(Body::View(handle), grid.cast_into::<PyUntypedArray>()?))
     }
 
-    /// Reduces the values of the array. A selection is not copied for that.
+    /// Reduces the values of the array on its devices; does not copy a selection for that.
     fn asked(&self, py: Python<'_>, asked: Asked) -> PyResult<Reduced> {
         let (node, shape) = match &self.body {
             Body::Lazy(lazy) => match off(py, || lazy.parts_of_selection())? {
@@ -474,8 +474,8 @@ impl Core {
         Ok(Self { body: Body::Lazy(lazy), grid: PyOnceLock::new(), descr: descr.clone().unbind() })
     }
 
-    /// Overwrites the items with a view, or an expression, of the same shape. The caller does not read an
-    /// expression afterwards if `is_consumed`.
+    /// Overwrites the items with a view or an expression of the same shape. With `is_consumed`, the caller
+    /// does not use the expression afterwards.
     fn assign(&self, py: Python<'_>, from: &Self, is_consumed: bool) -> PyResult<()> {
         let (view, node) = (self.writable(py)?, from.node(py)?);
         off(py, || {
@@ -489,8 +489,8 @@ impl Core {
         })
     }
 
-    /// Result of a reduction. Extremes, and the first true item, give an index and a value, or `None` if
-    /// there is none. 2**63 is subtracted from values of ``uint64``.
+    /// Reduces the items. Minimum, maximum and first true item return an index and a value, or `None` if
+    /// there is none. From values of ``uint64``, 2**63 is subtracted.
     fn reduce<'py>(&self, py: Python<'py>, what: &str) -> PyResult<Bound<'py, PyAny>> {
         let asked = match what {
             "count" => Asked::Count,
@@ -522,7 +522,7 @@ impl Core {
         Ok(PyArray1::from_iter(py, found.into_iter().map(|place| place as i64)))
     }
 
-    /// Adds items at the end of the store; the array must show the whole store, along its only axis.
+    /// Appends items to the stored array, which this array must show as a whole, along its only axis.
     fn append(&self, py: Python<'_>, from: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
         let (view, bytes) = (self.view(py)?, Bytes::of(from)?);
         let len = off(py, || {

@@ -143,7 +143,7 @@ fn is_whole(of: &Geometry, unit: usize) -> bool {
     of.offset.is_multiple_of(unit) && of.itemsize.is_multiple_of(unit) && of.strides.iter().all(each)
 }
 
-/// Range of the elements of a run of bytes.
+/// Returns the range of elements that contain `len` bytes from `start` on.
 fn elements(start: usize, len: usize, unit: usize) -> Range<usize> {
     start / unit..(start + len) / unit
 }
@@ -230,7 +230,7 @@ impl Listed {
         self.units.extend(first / self.unit..end / self.unit);
     }
 
-    /// True if the listed elements are exactly the items.
+    /// True if each item consists of whole listed elements, in order.
     fn is_exact(&self) -> bool {
         self.units.len() * self.unit == self.places.len() * self.itemsize
     }

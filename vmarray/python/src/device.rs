@@ -58,8 +58,8 @@ impl Device {
     }
 }
 
-/// Devices that a filter selects, or the default ones. A process opens each GPU once, which may take a
-/// second.
+/// Opens the devices that a filter selects, or the default ones. A process opens each GPU once, which may
+/// take a second.
 fn opened(filter: &str) -> Result<Vec<Arc<AnyDevice>>> {
     Ok(if filter.is_empty() { vmarray::devices()? } else { Discovery::new().select(filter)?.open()? })
 }

@@ -96,7 +96,7 @@ pub enum Unit {
     B64,
 }
 
-/// Evaluates an expression in which `$T` is the type of a [`Unit`]: the only place that distinguishes types.
+/// Evaluates an expression in which `$T` is the type of a [`Unit`]; only this macro distinguishes types.
 #[macro_export]
 macro_rules! with_unit {
     ($unit:expr, $T:ident => $body:expr) => {
@@ -119,7 +119,7 @@ macro_rules! with_unit {
 }
 
 impl Unit {
-    /// Types of plain bytes, the longest first.
+    /// Element types of plain bytes, the longest first.
     const BYTES: [Self; 14] = [
         Self::B64,
         Self::B48,

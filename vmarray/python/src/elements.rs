@@ -126,7 +126,7 @@ pub trait Elements: Send + Sync {
         code: &Code,
         asked: Asked,
     ) -> vmarray::Result<Reduced>;
-    /// Indices within a range, counted from its start, for which a condition holds.
+    /// Finds the first elements of a range that meet a condition, as indices from the range's start.
     fn find<'a>(
         &'a self,
         range: Range<usize>,
@@ -134,7 +134,7 @@ pub trait Elements: Send + Sync {
         code: &Code,
         limit: usize,
     ) -> vmarray::Result<Vec<usize>>;
-    /// Number of values of a range in each bin.
+    /// Counts the values of a range in each bin.
     fn histogram<'a>(
         &'a self,
         range: Range<usize>,
@@ -142,15 +142,15 @@ pub trait Elements: Send + Sync {
         code: &Code,
         bins: Bins,
     ) -> vmarray::Result<Vec<u64>>;
-    /// Products of matrices, if the elements have them.
+    /// Returns the interface for matrix products, if the elements are numbers that have it.
     fn multiplied(&self) -> Option<&dyn Multiplied>;
-    /// Operations on ordered elements, if the elements have an order.
+    /// Returns the interface for sorts and searches, if the elements have an order.
     fn ordered(&self) -> Option<&dyn Ordered>;
-    /// The elements of a range at the indices in a list of `u64`s; `None` if the list has another type.
+    /// Copies elements of a range at the indices in `list`; `None` if that is no array of `u64`.
     fn take(&self, range: Range<usize>, list: &dyn Elements) -> vmarray::Result<Option<Box<dyn Elements>>>;
-    /// Puts a range in a random order, chosen by a seed.
+    /// Shuffles a range; the seed determines the order.
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
-    /// Exports elements of a range in place, until the array is used again. Returns the first contiguous run.
+    /// Exports elements in place until the array's next use; returns the range's first contiguous part.
     fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice>;
     /// Registers memory that the devices of the array may write to directly.
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
@@ -172,8 +172,8 @@ pub struct Strided {
 
 /// Arrays of numbers that devices can multiply as matrices.
 pub trait Multiplied {
-    /// Writes the product of two matrices to the `number`-th of the contiguous matrices of the array. Returns
-    /// `false` if the arrays have different types.
+    /// Writes the product of two matrices to matrix `number` of the array, which holds contiguous matrices.
+    /// Returns `false` if the arrays have different types.
     fn assign_product(
         &self,
         number: usize,
@@ -198,18 +198,18 @@ pub trait Ordered {
     fn argsort(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
     /// The distinct elements, sorted.
     fn unique(&self, range: Range<usize>) -> vmarray::Result<Box<dyn Elements>>;
-    /// Insertion indices of elements in sorted ones of the same type, as `u64`; `None` if the types differ.
+    /// Finds the indices at which to insert elements into sorted ones, as `u64`; `None` if the types differ.
     fn search(
         &self,
         range: Range<usize>,
         sorted: (&dyn Elements, Range<usize>),
         side: Side,
     ) -> vmarray::Result<Option<Box<dyn Elements>>>;
-    /// Bytes of the element that would be at index `nth` after a sort.
+    /// Returns the bytes of the element that a sort would move to index `nth`.
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
-    /// Reduces the elements from `first` on along the middle one of three axes. Sums fill an array of `f64`
-    /// or `i64`. Extremes ignore NaNs and fill an array of the elements' type. Returns `false` if the result
-    /// has another type, or if the elements do not fill the box `shape`.
+    /// Reduces the elements from `first` on, as a box of three axes, along the middle axis. Sums fill an
+    /// array of `f64` or `i64`; minima and maxima ignore NaNs and fill an array of the elements' type.
+    /// Returns `false` if the result has another type, or if there are too few elements for the box `shape`.
     fn reduce_axis(
         &self,
         first: usize,
@@ -219,9 +219,9 @@ pub trait Ordered {
     ) -> vmarray::Result<bool>;
     /// Replaces each element by the sum of its row up to itself; each row has `row` elements.
     fn prefix_sums(&self, row: usize) -> vmarray::Result<()>;
-    /// Groups of equal elements; `None` unless they are `u64`.
+    /// Groups equal elements; `None` unless they are `u64`.
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
-    /// Sums or extremes of the elements of each group, with the type of the result.
+    /// Computes the sum, minimum or maximum of each group, with the type of the result.
     fn by_group(
         &self,
         range: Range<usize>,

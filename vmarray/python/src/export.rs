@@ -15,7 +15,7 @@ use crate::fault::{off, raised};
 use crate::geometry::Geometry;
 use crate::handle::{Export, Handle};
 
-/// The header `dlpack.h`, version 1.
+/// The C types of DLPack's header `dlpack.h`, version 1.
 mod dlpack {
     use std::ffi::c_void;
 
@@ -76,7 +76,7 @@ struct Given<M> {
     strides: Vec<i64>,
 }
 
-/// Version of DLPack's tensor struct.
+/// A version of DLPack's tensor structure: before version 1, or from it on.
 trait ManagedTensor: Sized {
     const NAME: &'static CStr;
     fn new(tensor: dlpack::Tensor, is_read_only: bool) -> Self;
@@ -118,7 +118,7 @@ impl ManagedTensor for dlpack::Versioned {
     }
 }
 
-/// Frees the data of a consumer.
+/// DLPack's deleter: frees the data when the consumer no longer needs the tensor.
 ///
 /// # Safety
 /// `managed` comes from a [`capsule`], and this is its last use.
@@ -127,7 +127,7 @@ unsafe extern "C" fn delete<M: ManagedTensor>(managed: *mut M) {
     drop(unsafe { Box::from_raw((*(*managed).context()).cast::<Given<M>>()) });
 }
 
-/// Frees a capsule that no consumer took.
+/// Destructor of a capsule: frees the data if no consumer took the tensor.
 ///
 /// # Safety
 /// Python calls it when a [`capsule`] is freed.
@@ -140,7 +140,7 @@ unsafe extern "C" fn end<M: ManagedTensor>(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule of DLPack.
+/// Creates the Python capsule that passes a DLPack tensor to a consumer.
 fn capsule<'py, M: ManagedTensor>(
     py: Python<'py>,
     tensor: dlpack::Tensor,
@@ -203,7 +203,7 @@ impl ExportedItems {
 
 #[pymethods]
 impl ExportedItems {
-    /// Kind and number of the device of the items, in DLPack's terms.
+    /// Returns DLPack's type and number of the device that stores the items.
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.dlpack_device()?)
@@ -234,7 +234,7 @@ impl ExportedItems {
         self.descr.bind(py).clone()
     }
 
-    /// The items as a capsule of DLPack, of version 1 or older.
+    /// Returns the items as a DLPack capsule, in the version-1 structure if `is_versioned`.
     fn capsule<'py>(&self, py: Python<'py>, is_versioned: bool) -> PyResult<Bound<'py, PyAny>> {
         let (descr, itemsize) = (self.descr.bind(py), self.geometry.itemsize);
         let code = match descr.kind() {

@@ -52,7 +52,7 @@ pub fn interrupted() -> Result<()> {
     Ok(Python::attach(|py| py.check_signals())?)
 }
 
-/// Name of the class of exceptions for a kind of error.
+/// Returns the name of the package's exception class for a kind of error.
 fn class(kind: &ErrorKind) -> &'static str {
     use vmarray::device::ErrorKind as Device;
     match kind {
@@ -79,7 +79,7 @@ fn class(kind: &ErrorKind) -> &'static str {
     }
 }
 
-/// An exception with this text, and with the library's fields of the error.
+/// Creates the Python exception for an error of the library: its text, its kind and its advice.
 fn exception(py: Python<'_>, error: &vmarray::Error) -> PyResult<PyErr> {
     let class = py.import("vmarray._errors")?.getattr(class(error.kind()))?;
     let exception = class.call1((error.to_string(),))?;

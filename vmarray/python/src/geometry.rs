@@ -73,7 +73,7 @@ impl Geometry {
         Self { strides: strides.collect(), shape: shape.to_vec(), ..*self }
     }
 
-    /// The same items with as few axes as possible: leaves out axes of length 1, and joins contiguous axes.
+    /// Returns the same items with few axes: drops axes of length 1, and merges contiguous axes.
     fn merged(&self) -> Self {
         let (mut shape, mut strides): (Vec<usize>, Vec<isize>) = (Vec::new(), Vec::new());
         for (&extent, &stride) in self.shape.iter().zip(&self.strides).filter(|(extent, _)| **extent != 1) {

@@ -13,7 +13,7 @@ use crate::elements::Elements;
 use crate::fault::{Result, interrupted, raised};
 use crate::store::{Options, Place, build};
 
-/// Class and text of the exception for the use of an exported array.
+/// Class and text of the exception that is raised if a program uses an exported array.
 const EXPORTED: (&str, &str) =
     ("ExportError", "the items are exported; delete the tensors made of `device_memory`, and close it");
 
@@ -28,7 +28,7 @@ pub struct Handle {
     pub options: Options,
     /// True if the array is on GPUs: their kernels are faster than a copy to RAM.
     pub is_on_cards: bool,
-    /// True if its home is memory or functions of Python.
+    /// True if Python stores the pages, in memory or by functions.
     is_at_home: bool,
     process: u32,
 }

@@ -24,10 +24,10 @@ pub struct Home {
 }
 
 pub enum PageKind {
-    /// Functions with a page's index as argument: `read` returns the bytes of the page, `write` receives
+    /// Python functions whose argument is a page's index: `read` returns the page's bytes, `write` receives
     /// them.
     Functions { read: Py<PyAny>, write: Py<PyAny> },
-    /// Items of a NumPy array, which the home keeps alive.
+    /// Items of a NumPy array, which this value keeps alive.
     Memory { bytes: Bytes, _of: Py<PyUntypedArray> },
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Home {
     }
 }
 
-/// Calls Python, and converts its exceptions.
+/// Calls Python, and converts an exception to an error of the library.
 fn called(work: impl FnOnce(Python<'_>) -> PyResult<()>) -> io::Result<()> {
     let done = Python::try_attach(|py| work(py).map_err(|error| io::Error::other(error.to_string())));
     done.unwrap_or_else(|| Err(io::Error::other("Python has ended")))

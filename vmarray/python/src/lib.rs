@@ -36,7 +36,7 @@ mod store;
 
 use pyo3::prelude::*;
 
-/// Contents of the package.
+/// The Python module `vmarray._core`, which Python code of the package imports.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Core>()?;

@@ -55,12 +55,12 @@ impl Root {
 pub struct Lowering<'s> {
     shape: &'s [usize],
     code: Code,
-    /// Arrays with the fields that the expression reads; the first is the destination of a write.
+    /// The inputs of the expression; for a write, the first one is the destination.
     columns: Vec<Root>,
     is_change: bool,
     /// Lowered nodes by address. The map keeps the nodes alive, so that no other node gets the same address.
     known: HashMap<*const Node, (Value, Arc<Node>)>,
-    /// True if views of a single item are read beforehand.
+    /// True if a view of a single item is read on the host and becomes a constant.
     has_literals: bool,
 }
 
@@ -148,8 +148,8 @@ impl<'s> Lowering<'s> {
         self.run(|handle, range, others| handle.change(range, others, &code, root.field))
     }
 
-    /// Runs `work` on all columns: on elements of the first, and on the elements of the other columns at the
-    /// same indices.
+    /// Runs `work` piece by piece: on a range of the first column's elements, and the same range of all other
+    /// columns.
     fn run(
         &self,
         mut work: impl for<'a> FnMut(&'a dyn Elements, Range<usize>, &[AnyColumn<'a>]) -> vmarray::Result<()>,
@@ -167,7 +167,7 @@ impl<'s> Lowering<'s> {
         })
     }
 
-    /// Lowers the value to reduce, and the condition.
+    /// Lowers a reduction: the value to reduce, and the condition.
     fn question(
         &mut self,
         node: &Arc<Node>,
@@ -273,8 +273,8 @@ impl<'s> Lowering<'s> {
     }
 }
 
-/// Combines the results of two parts; the second part begins `before` items after the first. Of equal
-/// extremes the first stays.
+/// Combines the reductions of two parts; the second part begins `before` items after the first. If their
+/// minima or maxima are equal, the first one counts.
 fn together(one: Reduced, other: Reduced, before: usize, asked: Asked) -> Reduced {
     let is_least =
         matches!(asked, Asked::IntExtreme { is_least: true } | Asked::FloatExtreme { is_least: true });

@@ -16,11 +16,11 @@ use crate::lower::{Lowering, Root};
 use crate::operations::Operation;
 use crate::store::{Options, Place};
 
-/// Bound of the approximate number of instructions of an expression; a program may have 256.
+/// Maximum approximate number of instructions of a pending expression; a device program may have 256.
 const INSTRUCTIONS_MAX: usize = 216;
-/// Most views of an expression: as many as devices read for one result.
+/// Maximum number of views in a pending expression, equal to the inputs of a device program.
 const LEAVES_MAX: usize = 7;
-/// Selected items that are copied at once.
+/// Maximum number of selected items that are copied at once.
 const SELECTED: usize = 1 << 22;
 
 /// An array, and the pending expressions that read it.
@@ -47,8 +47,8 @@ pub enum Node {
         kind: Kind,
         bytes: Vec<u8>,
     },
-    /// 64 random bits for each item, by the index of the written item. Only for expressions that are written
-    /// to a new array at once.
+    /// 64 random bits for each item, computed from the index of the written item. Only for expressions that
+    /// are written to a new array at once.
     Random {
         start: u64,
         options: Options,
@@ -168,7 +168,7 @@ impl Node {
         }
     }
 
-    /// Registers an expression with all arrays that it reads.
+    /// Registers a pending expression with all arrays that it reads; they compute it before a change.
     fn announce(&self, lazy: &Arc<Lazy>) {
         match self {
             Self::View(view) => view.handle.is_read_by(lazy),
@@ -403,7 +403,7 @@ pub fn copied(view: &View, shape: &[usize]) -> Result<View> {
     Ok(View { handle, geometry, kind: view.kind })
 }
 
-/// Elements in which values of a kind are stored.
+/// Returns the element type that stores values of a kind.
 fn unit_of(kind: Kind) -> Unit {
     match kind {
         Kind::Bool | Kind::Bytes | Kind::Number(Type::U8 | Type::Bool) => Unit::U8,
@@ -454,7 +454,7 @@ pub fn assign(to: &View, node: &Arc<Node>) -> Result<()> {
     copies::copy((&to.handle, &to.geometry), (&from.handle, &from.geometry))
 }
 
-/// A view broadcast to a shape; a copy if it overlaps another view.
+/// Broadcasts the view `from` to a shape; returns a copy if it overlaps the view `to`.
 fn separate(from: &View, to: &View, shape: &[usize]) -> Result<View> {
     let geometry = from.geometry.broadcast(shape);
     let ((first, end), (start, stop)) = (geometry.span(), to.geometry.span());

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use crate::element;
 use crate::geometry::Geometry;
 
-/// Address of the NumPy arrays that describe a shape. No memory lies there, and no code reads or writes it:
-/// the arrays are indexed only by operations that return views, and programs never get them.
+/// Unused address of NumPy arrays that only describe a shape. No code reads or writes there: the package
+/// calls only operations that return views of these arrays, and programs never get them.
 const NOWHERE: usize = 1 << 46;
 
 /// A pointer to the bytes of a NumPy array, for copies without Python's lock. The caller keeps the array

@@ -160,7 +160,7 @@ impl Code {
         self.push(Instruction::Literal { of, bits })
     }
 
-    /// A small whole number, in the representation of a type.
+    /// Adds a small constant integer of a type.
     fn number(&mut self, of: Type, value: i8) -> Value {
         let bits = match of {
             Type::F32 => f32::from(value).to_bits().into(),
@@ -174,7 +174,7 @@ impl Code {
         if from == to { of } else { self.push(Instruction::Cast { of, to }) }
     }
 
-    /// A value, rounded to 16 bits.
+    /// Adds the rounding of a value to a 16-bit float.
     fn half(&mut self, of: Value) -> Value {
         let bits = self.unary(Unary::ToF16, of);
         self.unary(Unary::FromF16, bits)
@@ -390,7 +390,7 @@ impl Code {
         }
     }
 
-    /// True if the floor of a quotient is one less than the quotient rounded towards zero.
+    /// Adds a test whether the floor of `a / b` is one less than the quotient rounded towards zero.
     fn is_below(&mut self, of: Type, a: Value, b: Value) -> Value {
         if !of.is_signed() {
             return self.literal(Type::Bool, 0);
@@ -459,7 +459,7 @@ impl Code {
         })
     }
 
-    /// A call of one of the library's functions.
+    /// Adds the instructions of a mathematical function of the library.
     fn function<F: Scalar + Number + Float>(
         &mut self,
         operation: Operation,
@@ -503,7 +503,7 @@ impl Code {
     }
 }
 
-/// True if an operation gives a bool for operands of every kind.
+/// True if the result of an operation is a bool for operands of every kind.
 fn is_truth(operation: Operation) -> bool {
     use Operation as O;
     matches!(

@@ -123,8 +123,8 @@ where
     }
 }
 
-/// The items of an array, contiguous, one in each element; `None` if their type is not that of an element.
-/// Computes an expression, and copies items that are not contiguous, or that lie in elements of another type.
+/// Returns the items as contiguous elements, one item in each; `None` if their dtype is no element type.
+/// Computes a pending expression. Copies items that are not contiguous, or are parts of elements.
 fn row(py: Python<'_>, of: &Core) -> PyResult<Option<(View, Range<usize>)>> {
     let (node, shape, unit) = (of.node(py)?, of.shape_of(py)?, Unit::of(of.descr.bind(py)));
     let view = off(py, || {
@@ -135,7 +135,7 @@ fn row(py: Python<'_>, of: &Core) -> PyResult<Option<(View, Range<usize>)>> {
     Ok(elements(&view, unit).map(|range| (view, range)))
 }
 
-/// The contiguous elements, of type `unit`, that are the items of a view; `None` if there are none.
+/// Returns the range of elements of type `unit` that equals a view's items; `None` if there is none.
 fn elements(view: &View, unit: Unit) -> Option<Range<usize>> {
     let is_so = view.handle.unit == unit && view.geometry.itemsize == unit.bytes();
     Root::of(view).filter(|_| is_so)?;
@@ -143,7 +143,7 @@ fn elements(view: &View, unit: Unit) -> Option<Range<usize>> {
     Some(first..first + view.geometry.count())
 }
 
-/// A new array of elements that devices of another array computed.
+/// Creates a Python array of elements that the devices of another array have computed.
 fn made(
     py: Python<'_>,
     elements: Box<dyn Elements>,
@@ -156,7 +156,7 @@ fn made(
     Ok(Core::new(Body::View(handle), grid(py, descr, &[len])?))
 }
 
-/// Runs `ask` on ordered items; `None` if the items have no order.
+/// Runs `ask` on items that have an order; returns `None` if they have none.
 fn asked<T: Send>(
     py: Python<'_>,
     of: &Core,
@@ -188,7 +188,7 @@ fn sort(py: Python<'_>, of: &Core, is_descending: bool) -> PyResult<bool> {
     })
 }
 
-/// Indices that sort the items, as ``uint64``; `None` if devices do not support their dtype.
+/// Returns the indices that sort the items, as ``uint64``; `None` if devices do not support their dtype.
 #[pyfunction]
 fn argsort(py: Python<'_>, of: &Core) -> PyResult<Option<Core>> {
     let answer = asked(py, of, |ordered, range| ordered.argsort(range))?;
@@ -202,8 +202,8 @@ fn unique(py: Python<'_>, of: &Core) -> PyResult<Option<Core>> {
     answer.map(|(items, view)| made(py, items, of.descr.bind(py), &view)).transpose()
 }
 
-/// Insertion indices of items in sorted ones of the same dtype, as ``uint64``; `None` if devices do not
-/// support it.
+/// Returns the indices at which to insert items into sorted ones of the same dtype, as ``uint64``; `None` if
+/// devices do not support it.
 #[pyfunction]
 fn search(py: Python<'_>, of: &Core, sorted: &Core, is_right: bool) -> PyResult<Option<Core>> {
     let Some((others, of_others)) = row(py, sorted)? else { return Ok(None) };
@@ -214,7 +214,7 @@ fn search(py: Python<'_>, of: &Core, sorted: &Core, is_right: bool) -> PyResult<
     Ok(Some(made(py, places, &dtype::<u64>(py), &view)?))
 }
 
-/// The items at these indices after a sort; `None` if devices do not support their dtype.
+/// Returns the items that a sort would move to these indices; `None` if devices do not support their dtype.
 #[pyfunction]
 fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
     let answer = asked(py, of, |ordered, range| {
@@ -225,9 +225,9 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
     Ok(Some(bytes.call_method1("view", (of.descr.bind(py),))?.cast_into()?))
 }
 
-/// Sums along an axis, as ``float64`` or ``int64``, or extremes, which ignore NaNs. Returns `None` if devices
-/// do not support such items. Also returns `None` if the array lies in RAM only, where kernels are
-/// interpreted, unless `is_anywhere`.
+/// Computes sums along an axis, as ``float64`` or ``int64``, or minima or maxima, which ignore NaNs. Returns
+/// `None` if devices do not support such items. Also returns `None` if the array is only in RAM, which
+/// interprets kernels, unless `is_anywhere`.
 #[pyfunction]
 fn reduce_axis(
     py: Python<'_>,
@@ -264,7 +264,7 @@ fn reduce_axis(
 }
 
 /// Replaces each item of a new array by the sum up to itself along the last axis. Returns `false` if devices
-/// have no sums of such items, or if the array lies in RAM only and `is_anywhere` is false.
+/// cannot sum such items, or if the array is only in RAM and `is_anywhere` is false.
 #[pyfunction]
 fn prefix_sums(py: Python<'_>, of: &Core, is_anywhere: bool) -> PyResult<bool> {
     let (view, row) = (of.writable(py)?, of.shape_of(py)?.last().copied().unwrap_or(0));
@@ -281,7 +281,7 @@ fn prefix_sums(py: Python<'_>, of: &Core, is_anywhere: bool) -> PyResult<bool> {
     })
 }
 
-/// The items at the indices in an array of ``uint64``; `None` if items have several elements each.
+/// Copies the items at the indices in an array of ``uint64``; `None` if items have several elements each.
 #[pyfunction]
 fn take(py: Python<'_>, of: &Core, places: &Core) -> PyResult<Option<Core>> {
     let (Some((view, range)), Some((list, listed))) = (row(py, of)?, row(py, places)?) else {
@@ -297,7 +297,7 @@ fn take(py: Python<'_>, of: &Core, places: &Core) -> PyResult<Option<Core>> {
     items.map(|items| made(py, items, of.descr.bind(py), &view)).transpose()
 }
 
-/// Puts the items in a random order, chosen by a seed. Returns `false` if they are not contiguous, or have
+/// Shuffles the items; the seed determines the order. Returns `false` if they are not contiguous, or have
 /// several elements each.
 #[pyfunction]
 fn shuffle(py: Python<'_>, of: &Core, seed: u64) -> PyResult<bool> {
@@ -310,7 +310,7 @@ fn shuffle(py: Python<'_>, of: &Core, seed: u64) -> PyResult<bool> {
     })
 }
 
-/// Number of items in each of bins of the same width. Edges are computed in ``precision``.
+/// Counts the items in each of several equal bins, whose edges are computed in ``precision``.
 #[pyfunction]
 fn histogram(
     py: Python<'_>,
@@ -325,8 +325,8 @@ fn histogram(
     off(py, || Lowering::new(&shape, None).histogram(&node.settled(true)?, bins))
 }
 
-/// An expression of 64 random bits for each item of a shape. The program may combine it only with numbers and
-/// with other such expressions before it is computed.
+/// Creates an expression of 64 random bits for each item of a shape. Before it is computed, the program may
+/// combine it only with numbers and with other such expressions.
 #[pyfunction]
 fn random(py: Python<'_>, shape: Vec<usize>, start: u64, given: &Bound<'_, PyDict>) -> PyResult<Core> {
     let options: Options = options(py, given, 8, Unit::U64)?;
@@ -334,14 +334,14 @@ fn random(py: Python<'_>, shape: Vec<usize>, start: u64, given: &Bound<'_, PyDic
     Ok(Core::new(Body::Lazy(lazy), grid(py, &dtype::<u64>(py), &shape)?))
 }
 
-/// Groups of items with equal numbers.
+/// Items grouped by equal numbers; Python's `Groups` uses it.
 #[pyclass(frozen, module = "vmarray._core")]
 struct Grouped {
     groups: Owned<Groups<u64, AnyDevice>>,
     beside: View,
 }
 
-/// Groups of items with equal 64-bit numbers; `None` unless they are ``uint64``.
+/// Groups items by equal 64-bit numbers; `None` unless they are ``uint64``.
 #[pyfunction]
 fn grouped(py: Python<'_>, of: &Core) -> PyResult<Option<Grouped>> {
     let answer = asked(py, of, |ordered, range| ordered.grouped(range))?;
@@ -366,21 +366,21 @@ impl Grouped {
 
 #[pymethods]
 impl Grouped {
-    /// Indices of the items, group by group, in order within each group.
+    /// Returns the indices of the items, group by group; within a group they ascend.
     fn order(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
         let order = run_with_progress(py, self.beside.geometry.bytes(), || Ok(self.groups.order()?))?;
         self.copied(py, order)
     }
 
-    /// Start of each group in `order`, followed by the end of the last group.
+    /// Returns the start of each group in `order`, followed by the end of the last group.
     fn starts(&self, py: Python<'_>) -> PyResult<Core> {
         self.beside.handle.open()?;
         self.copied(py, self.groups.starts())
     }
 
-    /// Sums or extremes of values that correspond to the items, group by group; `None` if the values are not
-    /// numbers. Sums have 64 bits.
+    /// Computes the sum, minimum or maximum of each group, of values that correspond to the items; `None` if
+    /// the values are not numbers. Sums have 64 bits.
     fn reduced(&self, py: Python<'_>, values: &Core, what: &str) -> PyResult<Option<Core>> {
         let answer = asked(py, values, |ordered, range| ordered.by_group(range, &self.groups, what))?;
         let Some((items, view)) = answer else { return Ok(None) };

@@ -16,14 +16,14 @@ use crate::node::Source;
 use crate::numpy_arrays::{Bytes, described, grid};
 use crate::store::Place;
 
-/// Approximate bytes of a page over memory.
+/// Approximate size of a page, in bytes, if a NumPy array stores the pages.
 const PAGE_BYTES: usize = 1 << 20;
-/// Fewest pages of a cache over functions with long pages.
+/// Minimum number of cached pages if functions read and write long pages.
 const FRAMES_MIN: usize = 4;
-/// Default size of the cache.
+/// Default size of the cache, in bytes.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// Arrays over writing functions, which must be closed before Python ends.
+/// Arrays whose pages Python functions write; they must be closed before Python ends.
 static CALLED: Mutex<Vec<Weak<Source>>> = Mutex::new(Vec::new());
 
 /// Creates an array of a shape over pages of equal length, which Python functions read and write.

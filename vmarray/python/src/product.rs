@@ -29,7 +29,7 @@ impl<T: MatMulElement + MaybeOrdered> Multiplied for Typed<T> {
     }
 }
 
-/// A matrix of elements of an array; `None` if they have another type.
+/// Returns a matrix as a view of an array; `None` if the array has another element type.
 fn matrix<T: MaybeOrdered>(
     (of, Strided { extents, start, strides }): (&dyn Elements, Strided),
 ) -> Option<vmarray::Result<Matrix<'_, T>>> {
@@ -37,8 +37,8 @@ fn matrix<T: MaybeOrdered>(
     Some(Matrix::strided(&of.array, extents, start, strides))
 }
 
-/// The matrices along the last two axes of a view, one for each index along the others; `None` if an item is
-/// not one element of type `unit`.
+/// Returns the matrices in the last two axes of a view, one for each index of the other axes; `None` if an
+/// item is not one element of type `unit`.
 fn matrices(view: &View, unit: Unit) -> Option<(Vec<Strided>, &View)> {
     let Geometry { shape, strides, itemsize, .. } = &view.geometry;
     let bytes = unit.bytes();

@@ -11,7 +11,7 @@ use vmarray::progress::{Progress, with_progress};
 use crate::fault::{Result, interrupted, off};
 use crate::handle::lock;
 
-/// Work on fewer bytes ends before a user could cancel it.
+/// Minimum size of work that runs on another thread, in bytes; less work ends before a user could cancel it.
 const BYTES_MIN: usize = 16 << 20;
 /// Time between two checks for signals.
 const PERIOD: Duration = Duration::from_millis(50);

@@ -27,39 +27,39 @@ use crate::fault::off;
 use crate::node::View;
 use crate::numpy_arrays::array_at;
 
-/// Allocators keep shorter pieces themselves.
+/// Minimum size of pooled memory, in bytes; the allocator itself reuses shorter memory.
 const BYTES_MIN: usize = 256 << 10;
 /// Alignment of the first item, in bytes.
 const ALIGN: usize = 64;
-/// Lengths of pieces are multiples of this.
+/// Lengths of pooled memory are multiples of this number of bytes.
 const STEP: usize = 64 << 10;
-/// Time after which an unused piece is freed.
+/// Time after which unused memory of the pool is freed.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
-/// Uses of a piece before it is registered. To register takes as long as some copies.
+/// Number of uses before memory is registered with the GPUs, which takes as long as some copies.
 const USES_MIN: u32 = 2;
-/// Shorter pieces are not registered: they may share pages with other memory, and a page cannot be registered
-/// twice. Allocators map each piece of this length or more by itself.
+/// Minimum size of registered memory, in bytes. Shorter memory may share pages with other memory, and a page
+/// cannot be registered twice. Allocators map memory of this size or more separately.
 const REGISTERED_MIN: usize = 32 << 20;
 
-/// Most bytes that the pool holds.
+/// Maximum number of bytes that the pool holds.
 static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
     SystemMemory::of_linux().map_or(0, |memory| (memory.total_bytes / 16).min(1 << 30) as usize)
 });
 static KEPT: Mutex<Pool> = Mutex::new(Pool { pieces: Vec::new(), bytes: 0 });
-/// True if the system refused to lock more memory.
+/// True after the system has refused to page-lock more memory.
 static IS_PIN_REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Number of processes that this one has forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Unused pieces; the most recent is last.
+/// The pool: unused pieces of memory, the most recently used last.
 struct Pool {
     pieces: Vec<(Memory, Instant)>,
     bytes: usize,
 }
 
 impl Pool {
-    /// The shortest piece that is long enough, and at most half longer.
+    /// Takes the shortest piece of at least `bytes` bytes, if it is at most half longer.
     fn take(&mut self, bytes: usize) -> Option<Memory> {
         let fits =
             |memory: &Memory| memory.is_usable() && (bytes..=bytes + bytes / 2).contains(&memory.len());
@@ -115,14 +115,14 @@ struct Memory {
 }
 
 impl Memory {
-    /// True if this process may put results there.
+    /// True if this process may write results to the memory.
     fn is_usable(&self) -> bool {
         let is_shared =
             matches!(self.words, Some(Words::Registered(_))) && self.forks != FORKS.load(Ordering::Relaxed);
         self.process == std::process::id() && !is_shared
     }
 
-    /// Memory for at least `bytes` bytes, from the pool or new.
+    /// Returns memory for at least `bytes` bytes, from the pool or new.
     fn of(bytes: usize) -> Option<Self> {
         match with_pool(|pool| (pool.take(bytes), pool.excess(*BYTES_MAX))).flatten() {
             Some(mut kept) => {
@@ -133,7 +133,7 @@ impl Memory {
         }
     }
 
-    /// New memory of lazily zeroed pages; `None` if the system has no more.
+    /// Allocates memory of lazily zeroed pages; `None` if the system has no more.
     fn new(bytes: usize) -> Option<Self> {
         let bytes = bytes.checked_next_multiple_of(STEP)? + ALIGN;
         let words = vmarray::bytemuck::allocation::try_zeroed_vec::<u64>(bytes / size_of::<u64>()).ok()?;
@@ -150,7 +150,7 @@ impl Memory {
         }
     }
 
-    /// Bytes for items.
+    /// The number of bytes for items.
     fn len(&self) -> usize {
         size_of_val(self.words()) - ALIGN
     }
@@ -207,12 +207,12 @@ impl Drop for Memory {
 enum Advice {
     LargePages,
     Fork,
-    /// The piece is unused: the system may take its pages until the next write to them.
+    /// The memory is unused: the system may take its pages until the next write to them.
     Free,
 }
 
-/// Advises the system about the whole pages in `words`: pages of 4 KiB, or large pages, which the advice must
-/// not split.
+/// Gives the system advice about all whole pages in `words`: pages of 4 KiB, or large pages, which the advice
+/// must not split.
 fn advise(words: &[u64], advice: Advice) {
     #[cfg(target_os = "linux")]
     {

@@ -28,7 +28,7 @@ pub struct Set(Arc<vmarray::IndexSet>);
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Parts(Mutex<Receiver<vmarray::Result<vmarray::IndexSet>>>);
 
-/// Combines two sets: by their common columns, or as all pairs.
+/// Prepares the join of two sets by their common columns, or their product (all pairs).
 fn combine<'a>(
     one: &'a vmarray::IndexSet,
     other: &'a vmarray::IndexSet,
@@ -124,12 +124,12 @@ impl Set {
         Ok(Self(Arc::new(off(py, || Ok(combine(&self.0, &other.0, is_product).run()?.to_index_set()?))?)))
     }
 
-    /// Returns the number of combinations with another set.
+    /// Returns the number of results of the join or product with another set.
     fn count(&self, py: Python<'_>, other: &Self, is_product: bool) -> PyResult<usize> {
         off(py, || Ok(combine(&self.0, &other.0, is_product).run()?.len()))
     }
 
-    /// Returns an iterator over the combinations with another set, in sets of at most `tuples` tuples.
+    /// Returns an iterator over the results of the join or product, in sets of at most `tuples` tuples.
     fn combine_in_parts(&self, other: &Self, is_product: bool, tuples: usize) -> PyResult<Parts> {
         let (one, other) = (Arc::clone(&self.0), Arc::clone(&other.0));
         let (sender, receiver) = sync_channel(0);
@@ -152,7 +152,7 @@ impl Set {
         Ok(Parts(Mutex::new(receiver)))
     }
 
-    /// Returns the combinations with another set as the rows of a new array of the library.
+    /// Stores the results of the join or product as the rows of a new array of the library.
     fn combine_to_array(
         &self,
         py: Python<'_>,

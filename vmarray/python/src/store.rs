@@ -73,7 +73,7 @@ impl<T: MaybeOrdered> Typed<T> {
         }
     }
 
-    /// As above, for bytes that the function writes.
+    /// Calls a function with bytes as a mutable slice of elements, like [`of_bytes`](Self::of_bytes).
     fn of_bytes_mut(
         bytes: &mut [u8],
         work: impl FnOnce(&mut [T]) -> vmarray::Result<()>,
@@ -242,7 +242,7 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     }
 }
 
-/// The bool value of a code, combined with its filter.
+/// Converts the bool value of a program to a condition, and combines it with the program's filter.
 fn condition<R>(code: &Code) -> vmarray::Result<Expr<R, bool>> {
     let value = Expr::from_program(&code.program, code.value)?;
     Ok(match code.filter {
@@ -267,7 +267,7 @@ pub enum Place {
     Create(Vec<std::path::PathBuf>),
     /// In existing files; true for read-only access.
     Open(Vec<std::path::PathBuf>, bool),
-    /// In memory or functions of Python.
+    /// In memory of Python, or by functions of Python.
     Home(Home),
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vmarray::device::DeviceKind;
 use vmarray::{AnyDevice, Discovery, device::Device};
 
-/// Returns the discovery for a list, else for the environment, else the default.
+/// Returns the discovery of the devices in a list; without a list, of the environment's or default devices.
 fn discovery(devices: Option<&str>) -> Result<Discovery> {
     Ok(match devices {
         Some(list) => Discovery::new().select(list)?,

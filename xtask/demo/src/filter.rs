@@ -13,10 +13,10 @@ use vmarray::prelude::*;
 /// Distance from the centre to each side of the square over which the filter takes the median, in pixels.
 pub const RADIUS: usize = 6;
 const SQUARE: usize = (2 * RADIUS + 1) * (2 * RADIUS + 1);
-/// The most iterations of a pixel.
+/// The maximum number of iterations of a pixel.
 const STEPS_MAX: u32 = 48;
 
-/// The brightness of a pixel of the Mandelbrot set, and every twelfth one is a speck instead.
+/// The brightness of a pixel of the Mandelbrot set; every twelfth pixel is a speck instead.
 #[vmarray::kernel]
 fn pixel(row: u32, column: u32, side: u32) -> u8 {
     let random = philox([row, column, 0, 0], [2026, 0]);
@@ -38,7 +38,7 @@ fn draw(at: At<2>, side: u32, image: &mut Own<u8>) {
     image.set(pixel(at[0] as u32, at[1] as u32, side));
 }
 
-/// Each item allocates memory for the points around its own, and selects the median (Hoare).
+/// Median filter: each work-item copies the points around its own, and selects the median (Hoare).
 #[vmarray::kernel]
 fn median(at: At<2>, image: &Window<u8, 2>, clean: &mut Own<u8>) {
     let points = alloc::<u8>(SQUARE);
@@ -85,7 +85,6 @@ pub fn clean_on(image: &NdArray<u8, 2>, clean: &mut NdArray<u8, 2>) -> Result<()
     Ok(median::run((image.bounded(Mirror).window([RADIUS; 2]), clean))?)
 }
 
-/// The filtered image.
 impl Image for NdArray<u8, 2> {
     type Pixel = u8;
     const COLOURS: png::ColorType = png::ColorType::Grayscale;
@@ -119,14 +118,14 @@ impl Image for NdArray<u8, 2> {
     }
 }
 
-/// Mirrors a place beyond the border.
+/// Mirrors a row or column number beyond the border.
 fn mirrored(at: isize, len: usize) -> usize {
     let (at, last) = (at.unsigned_abs(), len - 1);
     if at > last { 2 * last - at } else { at }
 }
 
-/// Computes the medians of a row from the rows around it, which are extended on both sides: by a sliding
-/// histogram (Huang).
+/// Computes the medians of a row from the rows around it, by a sliding histogram (Huang). The rows are
+/// already extended on both sides.
 fn medians(rows: &[Vec<u8>]) -> Vec<u8> {
     let mut counts = [0_usize; 256];
     let columns = rows[0].len();

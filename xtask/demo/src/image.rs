@@ -13,7 +13,7 @@ use std::path::Path;
 pub trait Image: Sync {
     /// The elements of the array.
     type Pixel: Copy + Debug + PartialEq + Send + Sync;
-    /// The kind of colours in the file.
+    /// The colour type of the PNG file.
     const COLOURS: png::ColorType;
 
     /// The number of pixels along a side.
@@ -22,10 +22,10 @@ pub trait Image: Sync {
     /// Reads a row from the array.
     fn row(&self, y: usize) -> Result<Vec<Self::Pixel>>;
 
-    /// Computes rows without the array.
+    /// Computes rows again without the array, to verify it.
     fn truth(&self, rows: Range<usize>) -> Vec<Vec<Self::Pixel>>;
 
-    /// Returns the colours of a row in the file.
+    /// Converts a row to the colours in the file.
     fn colours(row: &[Self::Pixel]) -> Vec<u8>;
 }
 
@@ -77,7 +77,7 @@ pub fn verify<I: Image>(image: &I, path: &Path, progress: &ProgressBar) -> Resul
     Ok(())
 }
 
-/// Compares rows of values, of which each pixel has `samples`.
+/// Compares two rows of values; each pixel has `samples` values.
 fn compare<T: Debug + PartialEq>(what: &str, y: usize, samples: usize, row: &[T], truth: &[T]) -> Result<()> {
     let pixels = row.chunks(samples).zip(truth.chunks(samples)).enumerate();
     for (x, (found, truth)) in pixels {

@@ -49,8 +49,8 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Opens the store of earlier runs, and the genome of this run: that of the given file, or the first
-    /// in the store.
+    /// Opens the store of earlier runs, and this run's genome: from the given file, else the first in the
+    /// store.
     fn open(&self) -> Result<(KeptStore, Genome)> {
         let is_new = !self.kept.exists();
         let (kept, time) = timed("opening", 0, |_| KeptStore::open(self.kept))?;

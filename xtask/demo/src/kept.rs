@@ -15,7 +15,7 @@ use std::path::Path;
 use vmarray::prelude::*;
 use vmarray::{RaggedArray, VirtualArray};
 
-/// The number of strains in one write.
+/// The number of strains that `add` writes at a time.
 const STRAINS: usize = 8;
 
 /// A persistent genome store in a file.
@@ -32,7 +32,7 @@ pub struct KeptGenome {
     pub strains: usize,
     /// The number of bases of each record.
     records: Vec<usize>,
-    /// The row of the first record.
+    /// The index of the row with the genome's first record.
     first: usize,
 }
 

@@ -7,9 +7,9 @@
 /// Code of a nucleotide letter: a number below 16.
 pub type Code = u8;
 
-/// The letter of every code.
+/// The letter of each code, from 0 to 15.
 const LETTERS: [u8; 16] = *b"-ACMGRSVTWYHKDBN";
-/// The value that is no code.
+/// The entry in the table of codes for a character that is no letter.
 const NONE: u8 = 0xff;
 const CODES: [u8; 256] = codes();
 

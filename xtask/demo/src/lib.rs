@@ -99,7 +99,7 @@ pub fn run(args: DemoArgs) -> Result<()> {
     Ok(())
 }
 
-/// Determines if cargo has built this program with the profile `light`: the program's folder has its name.
+/// True if cargo has built this program with the profile `light`: the program's folder has this name.
 fn is_light_build() -> bool {
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().and_then(Path::file_name).is_some_and(|folder| folder == "light")

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 use demo::{DemoArgs, DevicesArgs};
 use std::process::ExitCode;
 
-/// Shows vmarray.
+/// Demonstrates vmarray.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
 struct Cli {
@@ -14,8 +14,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs the main job on real input: a genome store and two pictures, each larger than its cache, each
-    /// verified.
+    /// Runs the demo on real input: a genome store and two images, each larger than its cache and verified.
     Demo(DemoArgs),
     /// Lists the devices that an array could use on this machine.
     Devices(DevicesArgs),

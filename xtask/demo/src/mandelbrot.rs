@@ -16,7 +16,7 @@ use vmarray::prelude::*;
 pub const STEPS_MAX: u32 = 1000;
 /// The number of pixels along a side of a tile.
 const TILE: usize = 64;
-/// The middle of the picture in the plane, and the length of a side.
+/// The middle of the image in the complex plane, and the length of a side.
 const MIDDLE: (f64, f64) = (-0.65, 0.0);
 const EXTENT: f64 = 2.6;
 
@@ -83,7 +83,7 @@ impl Image for Picture<'_> {
 }
 
 /// Returns the number of steps of z → z² + c until z leaves the circle of radius 2; `STEPS_MAX` if it does
-/// not. `re` and `im` are the parts of c.
+/// not. c is `re` + `im` i.
 fn steps(re: f64, im: f64) -> u32 {
     // Test the set's two largest parts by formulas, because their points would take the most steps.
     let square = im * im;

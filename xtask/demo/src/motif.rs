@@ -9,15 +9,15 @@ use crate::pack::{self, BASES};
 use anyhow::{Result, bail};
 use std::fmt;
 
-/// The fewest bases that cover a whole word at any offset.
+/// The minimum length of a motif in bases: at any offset it covers a whole word.
 const LEN_MIN: usize = 2 * BASES - 1;
-/// The most bases: their codes fit into 128 bits.
+/// The maximum length of a motif in bases: its codes fit into 128 bits.
 const LEN_MAX: usize = 32;
 
 /// A motif and its reverse complement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Motif {
-    /// The given strand, then, unless it is equal, the other strand.
+    /// The motif, then its reverse complement, unless they are equal.
     strands: Vec<Vec<Code>>,
 }
 

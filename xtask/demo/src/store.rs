@@ -15,7 +15,7 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, RaggedArray};
 
-/// Words that are written or read at a time.
+/// The number of words that a thread writes or reads at a time.
 const PIECE: usize = 1 << 13;
 /// The number of look-ups that a thread takes at a time.
 const BATCH: usize = 256;
@@ -187,8 +187,8 @@ impl Store<'_> {
         Ok((hits, candidates))
     }
 
-    /// Returns the hit if the motif is placed around a word of the array, all in one record. Reads one
-    /// word after another, without the cache, until one differs: mostly the first.
+    /// Checks a candidate: returns the hit if the motif is at this placement around a word, all in one
+    /// record. Reads one word after another, without the cache, until one differs: mostly the first.
     fn candidate(&self, motif: &Motif, placement: &Placement, word: usize) -> Result<Option<Hit>> {
         let (strain, within) = (word / self.genome.words(), word % self.genome.words());
         let Some(first) = within.checked_sub(placement.seed) else {

@@ -8,16 +8,16 @@ use crate::letters::Code;
 use std::ops::Range;
 use vmarray::device::wrap::SplitMix64;
 
-/// Places in a block.
+/// The number of bases in a block; each block has one mutation.
 const BLOCK: usize = 1024;
 
-/// The changed place of a block, and the number of bits by which its code is rotated: 1, 2 or 3.
+/// Returns the mutated base of a block, and the number of bits by which its code is rotated: 1, 2 or 3.
 fn mutation(strain: usize, block: usize) -> (usize, u32) {
     let bits = SplitMix64::new((strain << 32 | block) as u64).next();
     (block * BLOCK + bits as usize % BLOCK, 1 + ((bits >> 32) % 3) as u32)
 }
 
-/// Another base for a base: the code, rotated within its four bits.
+/// Mutates a base: rotates its code within the four bits, which results in another base.
 fn rotate(code: Code, by: u32) -> Code {
     (code << by | code >> (4 - by)) & 15
 }

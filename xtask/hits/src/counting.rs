@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vmarray::access::Iter;
 use vmarray::prelude::*;
 
-/// Accesses of the shorter of two loops, all to one page.
+/// The number of accesses in the shorter of two measured loops, all to one page.
 const STEPS: usize = 100;
-/// The tolerance of a count above the table's.
+/// The number of instructions by which a count may exceed the table.
 const TOLERANCE: f64 = 0.5;
-/// The instructions of one access, including its loop: of the array, and of a `Vec`.
+/// The known instructions of one access and its loop: name, count of the array, count of a `Vec`.
 const KNOWN: [(&str, f64, f64); 12] = [
     ("get u8", 25.0, 8.0),
     ("get u32", 25.0, 8.0),
@@ -59,7 +59,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// The counts of `get`, `set`, and a step of a cursor and of an iterator, each of an array and of a `Vec`.
+/// Counts instructions of `get`, `set`, and a step of a cursor and an iterator, for an array and a `Vec`.
 fn of<T: Element>(value: T) -> Result<[(f64, f64); 4]> {
     let array = VirtualArray::<T>::new(2 * STEPS)?;
     let mut vec = vec![value; 2 * STEPS];
@@ -118,8 +118,8 @@ fn vec_sets<T: Element>(vec: &mut [T], steps: usize, value: T) {
     }
 }
 
-/// Returns the instructions of one step of a loop: the difference between twice as many steps and
-/// [`STEPS`].
+/// Returns the number of instructions of one step of a loop, from the difference between twice [`STEPS`] and
+/// [`STEPS`] steps.
 fn instructions(mut run: impl FnMut(usize)) -> f64 {
     run(STEPS);
     let [few, many] = [STEPS, 2 * STEPS].map(|steps| {

@@ -9,16 +9,16 @@ use vmarray::Element;
 
 /// An element type whose value can be computed from its index, so that reads can be checked.
 pub trait Payload: Element {
-    /// Its size, as in names of workloads.
+    /// The size of the element, as in names of workloads.
     const SIZE: &'static str;
 
-    /// The element of an index.
+    /// Returns the element for an index.
     fn of(index: usize) -> Self;
 
-    /// The number that [`of`](Self::of) has stored.
+    /// Returns the number that [`of`](Self::of) has stored, which depends on the index.
     fn key(&self) -> u32;
 
-    /// A number that depends on all of its bytes.
+    /// Returns a number that depends on all bytes of the element.
     #[inline(always)]
     fn digest(&self) -> u64 {
         let bytes = bytemuck::bytes_of(self);
@@ -29,12 +29,12 @@ pub trait Payload: Element {
         }
     }
 
-    /// Returns true if this is the element of an index.
+    /// Returns true if this element equals the element for an index.
     fn belongs_to(&self, index: usize) -> bool {
         self.key() == index as u32
     }
 
-    /// Fails if this is not the element of an index.
+    /// Returns an error if this element differs from the element for an index.
     #[inline(always)]
     fn check(&self, index: usize) -> Result<()> {
         ensure!(self.belongs_to(index), "element {index} is wrong");

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// The folder of the records, of the selection of rows, and of the plots.
 const FOLDER: &str = "docs/benchmarks";
-/// The page.
+/// The path of the generated page.
 const PAGE: &str = "BENCHMARKS.md";
 /// The text above the tables.
 const OPENING: &str = "# Benchmarks
@@ -37,9 +37,9 @@ struct Selection {
 /// A plot of the contenders of some rows.
 #[derive(Deserialize)]
 struct Plot {
-    /// The name of the file.
+    /// The name of the plot's file.
     file: String,
-    /// A sentence about the contents, for readers who do not see the plot.
+    /// A sentence about the plot, shown if the plot itself is not.
     title: String,
     /// The rows, one panel each, and their titles.
     rows: Vec<(String, String)>,
@@ -52,7 +52,7 @@ struct Topic {
     /// A sentence about all rows.
     #[serde(default)]
     about: String,
-    /// Names of rows, and their descriptions.
+    /// Names of rows, and their descriptions in the table.
     rows: Vec<(String, String)>,
 }
 
@@ -112,7 +112,7 @@ pub fn record_path(run: &Measurements) -> PathBuf {
     project::root().join(FOLDER).join("records").join(name)
 }
 
-/// The page and its plots: paths and contents.
+/// Generates the page and its plots: returns paths and contents.
 fn files() -> Result<Vec<(PathBuf, String)>> {
     let root = project::root();
     let folder = root.join(FOLDER);
@@ -130,7 +130,7 @@ fn files() -> Result<Vec<(PathBuf, String)>> {
     Ok(files)
 }
 
-/// The page: plots, a table for each topic, the list of runs, the gaps.
+/// Generates the page: plots, a table for each topic, the list of runs, and `gaps`.
 fn page(selection: &Selection, records: &Records, gaps: &str) -> Result<String> {
     let mut page = OPENING.to_string();
     for plot in &selection.plot {
@@ -161,7 +161,7 @@ fn page(selection: &Selection, records: &Records, gaps: &str) -> Result<String> 
     Ok(page + "\n" + gaps)
 }
 
-/// A line of a topic's table.
+/// Generates a line of a topic's table.
 fn line(row: &Row, words: &str, run: usize) -> Result<String> {
     let Some(base) = row.base() else { bail!("the row {:?} has no measurement of the array", row.name) };
     let unit = row.unit.symbol();
@@ -184,7 +184,7 @@ fn line(row: &Row, words: &str, run: usize) -> Result<String> {
     Ok(format!("| {words} | {ours} {unit}{spread} | {peers} | {limit} | {to_peer} | {to_limit} | {run} |\n"))
 }
 
-/// A line of the table of runs.
+/// Generates a line of the table of runs.
 fn described(run: &Measurements, number: usize) -> String {
     let known = |name: &str| match run.fact(name) {
         "unknown" => String::new(),
@@ -202,7 +202,7 @@ fn described(run: &Measurements, number: usize) -> String {
     format!("| {number} | {day} | {machine} | {} | `{command}` |\n", known("commit"))
 }
 
-/// A plot of bars: one panel for each row.
+/// Draws a plot of bars, with one panel for each row.
 fn bars(plot: &Plot, records: &Records) -> Result<String> {
     let mut panels = Vec::new();
     for (name, title) in &plot.rows {
@@ -220,7 +220,7 @@ fn bars(plot: &Plot, records: &Records) -> Result<String> {
     Ok(plot::svg(&panels))
 }
 
-/// A plot of the shares of the limit that the rows of the page reach.
+/// Draws a plot of each row's share of the hardware limit.
 fn shares(selection: &Selection, records: &Records) -> Result<String> {
     let mut panels = Vec::new();
     for topic in &selection.topic {

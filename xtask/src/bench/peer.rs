@@ -37,7 +37,7 @@ pub fn run(template: &str, setup: &Setup) -> Result<Results> {
     Ok(results)
 }
 
-/// Returns the results, and all other lines.
+/// Splits a program's output into results and all other lines.
 fn parse(text: &str) -> (Results, Vec<&str>) {
     let (mut results, mut others) = (Results::new(), Vec::new());
     for line in text.lines() {

@@ -105,7 +105,7 @@ pub fn search<T: Sync>(
     })
 }
 
-/// Divides a slice into parts for threads, with the index of their first element.
+/// Divides a slice into parts for threads, with the index of each part's first element.
 fn split(words: &mut [u32], threads: usize) -> Vec<(usize, &mut [u32])> {
     let len = words.len().div_ceil(threads).max(1);
     words.chunks_mut(len).enumerate().map(|(thread, part)| (thread * len, part)).collect()

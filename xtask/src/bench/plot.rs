@@ -3,14 +3,14 @@
 use super::record::{Role, digits};
 use std::fmt::Write;
 
-/// The width of a plot, and the widths of its parts: names, bars, and figures behind the bars.
+/// The width of a plot in pixels, and of its parts: names, bars, and figures behind the bars.
 const WIDTH: f64 = 760.0;
 const NAMES: f64 = 300.0;
 const BARS: f64 = 380.0;
-/// The heights of a title and of a bar with the space around it.
+/// The heights in pixels of a title, and of a bar with the space around it.
 const TITLE: f64 = 30.0;
 const BAR: f64 = 20.0;
-/// The length of the shortest bar.
+/// The length of the shortest bar in pixels.
 const BAR_MIN: f64 = 2.0;
 
 /// A panel of a plot: horizontal bars with one unit.
@@ -23,7 +23,7 @@ pub struct Panel {
 }
 
 impl Panel {
-    /// The length of a bar.
+    /// Returns the length of a bar in pixels.
     fn length(&self, value: f64) -> f64 {
         let figures = || self.bars.iter().map(|(_, value, _)| *value);
         let (least, most) = (figures().fold(f64::MAX, f64::min), figures().fold(f64::MIN, f64::max));
@@ -74,7 +74,7 @@ pub fn svg(panels: &[Panel]) -> String {
     text + "</svg>\n"
 }
 
-/// Text for XML.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

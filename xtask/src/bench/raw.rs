@@ -35,31 +35,31 @@ pub enum Link {
 /// A hardware limit that the benchmarks measure, such as the bus bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// Copies of this number of bytes, one per call, many queued.
+    /// Copies of this number of bytes, one per call, with many calls in flight.
     Queued(Way, usize),
     /// Copies of this number of bytes between scattered places, 256 per call.
     Batched(Way, usize),
-    /// One copy of this number of bytes down and a wait, repeatedly, by this number of threads with a
-    /// queue each.
+    /// One copy of this number of bytes to the host and a wait for it, repeatedly, by this number of threads
+    /// with a queue each.
     Single(usize, usize),
     /// Copies within the device; reads count, and as many bytes are written.
     Internal,
     /// Copies from device to device; each byte counts once.
     Link(Link),
-    /// Elements of this number of bytes at random places, gathered (down, on two queues) or scattered (up,
-    /// on one), by long kernels.
+    /// Elements of this number of bytes at random places: gathered (`Down`, on two queues) or scattered
+    /// (`Up`, on one queue) by long kernels.
     Indexed(Way, usize),
 }
 
-/// The copy length that uses all of the bus.
+/// The copy length in bytes that reaches the bus's full bandwidth.
 const LONG: usize = 16 << 20;
-/// The copy length between devices, if both have memory for it.
+/// The length in bytes of copies between devices, if both have memory for it.
 const LINK_PIECE: u64 = 256 << 20;
-/// Copies of one batched call.
+/// The number of copies in one batched call.
 const BATCH: usize = 256;
-/// Values begin at a multiple of this: a GPU that writes parts of the memory's lines loses a fifth.
+/// Alignment of values in bytes: a GPU that writes parts of a memory sector is a fifth slower.
 const VALUES_ALIGN: usize = 256;
-/// Calls in flight.
+/// The maximum number of calls in flight.
 const IN_FLIGHT: usize = 64;
 
 /// Memory and queues on one device.
@@ -77,7 +77,7 @@ pub fn pinned(device: &Arc<AnyDevice>, bytes: usize) -> Result<HostBuffer<AnyDev
     Ok(pinned.or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?)
 }
 
-/// Submissions in flight on a device.
+/// The submissions in flight on a device.
 struct InFlight<'a> {
     card: &'a Card,
     most: usize,
@@ -89,7 +89,7 @@ impl<'a> InFlight<'a> {
         Self { card, most, tickets: VecDeque::new() }
     }
 
-    /// Adds a ticket, and waits for the oldest if there are more than `most`.
+    /// Adds a submission, and waits for the oldest one if there are more than `most`.
     fn add(&mut self, ticket: Ticket) -> Result<()> {
         self.tickets.push_back(ticket);
         let oldest = if self.tickets.len() > self.most { self.tickets.pop_front() } else { None };
@@ -117,7 +117,7 @@ impl Raw {
         Ok(Self { is_omitted: setup.is_in_turns, ..Self::of(devices, setup.brief, bytes)? })
     }
 
-    /// Allocates these numbers of bytes of each device, and of the host for each.
+    /// Allocates the first number of bytes on each device, and the second number on the host for each device.
     fn of(devices: &[Arc<AnyDevice>], effort: Effort, bytes: (usize, usize)) -> Result<Self> {
         let (device_bytes, host_bytes) = bytes;
         let card = |device: &Arc<AnyDevice>| -> Result<Card> {
@@ -168,7 +168,7 @@ impl Raw {
         Ok(summary)
     }
 
-    /// All devices at once, one thread per device and direction.
+    /// Measures copies of all devices at once, with one thread per device and direction.
     fn stream(&self, ways: &[Way], bytes: usize, batch: usize, seconds: f64) -> Result<Sample> {
         on_threads(self.cards.len() * ways.len(), |thread| {
             let card = &self.cards[thread / ways.len()];

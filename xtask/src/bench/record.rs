@@ -45,7 +45,7 @@ pub enum Role {
     Ours,
     /// The hardware's limit.
     Limit,
-    /// A peer: other software that does the same work.
+    /// Other software that does the same work.
     Alternative,
 }
 
@@ -149,8 +149,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the symbol, the number of units or seconds in it, and whether it is a time, so that less is
-    /// better.
+    /// Returns the unit's symbol, its size in single operations, bytes or seconds, and true for a time, of
+    /// which less is better.
     pub(super) fn parts(self) -> (&'static str, f64, bool) {
         match self {
             Self::GigabytesPerSecond => ("GB/s", 1e9, false),

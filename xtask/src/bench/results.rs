@@ -11,7 +11,7 @@ use vmarray::{Element, VirtualArray};
 pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
 
 impl Row {
-    /// True if a contender is left out.
+    /// True if the run does not measure a contender with this role.
     fn omits(&self, role: Role) -> bool {
         self.is_in_turns && role != Role::Ours
     }

@@ -95,7 +95,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// The command of this run, without the names of files.
+/// The command line of this run, without paths of files.
 fn command() -> String {
     let mut words = vec!["cargo xtask".to_string()];
     let mut arguments = std::env::args().skip(1);

@@ -188,7 +188,7 @@ pub fn pieces(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usi
     range.step_by(len.max(1)).map(move |start| start..(start + len).min(end))
 }
 
-/// The commit of the sources, or the one that a bundle was built from.
+/// The commit of the sources, or of the sources of the bundle.
 fn commit() -> String {
     option_env!("VMARRAY_COMMIT").map_or_else(|| project::commit().unwrap_or_default(), Into::into)
 }

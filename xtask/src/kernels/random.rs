@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-/// The scalar types.
+/// The scalar types of the generated variables.
 const TYPES: [&str; 13] =
     ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64", "bool"];
 /// The greatest depth of nested expressions and blocks.
 const DEPTH_MAX: u32 = 3;
 
-/// The beginning of each source.
+/// The beginning of each generated source file.
 const HEAD: &str = "\
 use vmarray_kernel::{half::{bf16, f16}, num_complex::Complex};
 use vmarray_kernel::{Anywhere, Append, At, KernelType, Own, Shared, interpret, kernel, run_on_host};
@@ -29,7 +29,7 @@ fn random(state: &mut u64) -> u64 {
     match bits % 4 { 0 => bits >> 59, 1 => (bits >> 59).wrapping_neg(), _ => bits }
 }
 
-/// Runs both forms; whether they agree.
+/// Runs both forms of each kernel, and adds kernels with different results to `differing`.
 macro_rules! compare {
     ($($name:ident)*) => {{
         let mut differing = Vec::new();
@@ -87,7 +87,6 @@ pub fn source(seed: u64, count: usize) -> String {
     source
 }
 
-/// A variable.
 #[derive(Clone)]
 struct Variable {
     name: String,
@@ -108,10 +107,10 @@ struct Random {
     text: String,
     variables: Vec<Variable>,
     helpers: Vec<Helper>,
-    /// Labels of the enclosing loops, and whether each has a value.
+    /// Labels of the enclosing loops.
     loops: Vec<String>,
     names: usize,
-    /// The remaining number of statements.
+    /// The number of statements that may still be generated for this function.
     budget: u32,
     /// The statement that leaves the function early.
     leave: String,
@@ -131,7 +130,7 @@ impl Random {
         }
     }
 
-    /// A number below `end`.
+    /// Returns a random number below `end`.
     fn below(&mut self, end: usize) -> usize {
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -222,7 +221,7 @@ impl Random {
         self.helpers.push(Helper { name, takes, gives });
     }
 
-    /// Appends statements; the caller drops their variables.
+    /// Appends random statements; the caller removes their variables from the scope.
     fn block(&mut self, depth: u32) {
         for _ in 0..2 + self.below(6) {
             if self.budget == 0 {
@@ -233,7 +232,7 @@ impl Random {
         }
     }
 
-    /// Appends statements in braces.
+    /// Appends random statements in braces.
     fn inner(&mut self, depth: u32) {
         let variables = self.variables.len();
         self.block(depth + 1);
@@ -290,7 +289,7 @@ impl Random {
         self.declare(&name, of, is_mutable);
     }
 
-    /// Returns a variable of a scalar type that can be assigned, if any.
+    /// Returns a mutable variable of a scalar type, if there is one.
     fn mutable(&mut self) -> Option<Variable> {
         let mut seen = Vec::new();
         let mut fit = Vec::new();
@@ -342,12 +341,12 @@ impl Random {
         self.declare(&name, &format!("[{of}; {len}]"), true);
     }
 
-    /// Returns true if this is a kernel: helpers have no parameters of these names.
+    /// Returns true inside of a kernel: helper functions lack the parameters of kernels.
     fn is_kernel(&self) -> bool {
         self.leave.starts_with("out")
     }
 
-    /// Appends an operation of several items, or on private memory.
+    /// Appends an operation of several work-items together, or an operation on private memory.
     fn together(&mut self) {
         match self.below(3) {
             0 => {
@@ -375,7 +374,7 @@ impl Random {
         }
     }
 
-    /// Generates an atomic, which returns the old value.
+    /// Generates an atomic operation, which returns the old value.
     fn change(&mut self, depth: u32) -> String {
         let (at, value) = (self.expr("usize", 3), self.expr("i32", depth + 1));
         let method = self.of(&["add", "min", "max", "and", "or", "xor", "exchange", "compare_exchange"]);
@@ -383,7 +382,7 @@ impl Random {
         format!("shared.{method}(({at}) % 10, {expected}{value})")
     }
 
-    /// Generates an index: mostly inside.
+    /// Generates an index, which is mostly inside of the array.
     fn place(&mut self, len: usize) -> String {
         match self.below(4) {
             0 => format!("{}", self.below(len)),

@@ -12,22 +12,22 @@ use syn::{Attribute, File, Item, ItemMod, ItemUse, Macro, UseTree, Visibility};
 /// A path of module names, from the root of the crate.
 type ModulePath = Vec<String>;
 
-/// The most names of a path: imports of each other make longer ones.
+/// The maximum number of names in a path; imports in a circle would result in longer paths.
 const LENGTH_MAX: usize = 8;
 
-/// The modules and paths that a search has followed.
+/// The pairs of module and path that a search has already followed.
 type Seen = BTreeSet<(ModulePath, Vec<String>)>;
 
 /// A module: a file, or a module within a file.
 #[derive(Default)]
 struct Module {
-    /// The file, seen from the root of the crate's sources.
+    /// The module's file, relative to the crate's sources.
     file: String,
     /// The items that the module defines.
     items: BTreeSet<String>,
-    /// Imported names with their paths, and true if other modules may use the import.
+    /// Imported names, their paths, and true if the import is visible to other modules.
     imports: Vec<(String, Vec<String>, bool)>,
-    /// Paths of imports of all items of a module.
+    /// Paths of glob imports.
     globs: Vec<Vec<String>>,
     /// Paths that the module's code names.
     paths: BTreeSet<Vec<String>>,
@@ -76,7 +76,7 @@ impl Modules {
         self.0.insert(path, module);
     }
 
-    /// Returns the file of the item that a path names, seen from a module; none for other crates.
+    /// Returns the file that defines the item to which a path refers in a module; none for other crates.
     fn resolved(&self, from: &[String], path: &[String], seen: &mut Seen) -> Option<&str> {
         let module = self.0.get(from)?;
         // Return `None` for an empty path, which names the module itself and no item.
@@ -205,7 +205,7 @@ fn listed(tree: &UseTree, before: &mut Vec<String>, is_public: bool, module: &mu
     }
 }
 
-/// The paths that code names.
+/// A visitor that collects all paths in code.
 #[derive(Default)]
 struct NamedPaths(BTreeSet<Vec<String>>);
 

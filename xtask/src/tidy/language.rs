@@ -13,18 +13,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The file that holds budgets, goals and exempt paths, seen from the root of the workspace.
+/// The file with budgets, goals and exempt paths, relative to the workspace.
 const FILE: &str = "xtask/language-budget.toml";
 
-/// Words that a reader stumbles over, counted together.
+/// A word, or several words, whose lines are counted.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Word {
     /// A regular expression without regard to case.
     pattern: String,
-    /// The most lines of a thousand that may hold the word in the end.
+    /// The intended number of lines with the word, per thousand lines.
     goal: f64,
-    /// The most lines that may hold it now.
+    /// The number of lines that may contain the word at present.
     budget: usize,
 }
 
@@ -41,7 +41,7 @@ pub struct Budget {
 #[derive(Default)]
 pub struct Counts {
     lines: usize,
-    /// By file: lines of prose, and the lines that hold each word, in the order of the words.
+    /// For each file, and for each word in order, the numbers of the lines that contain the word.
     files: BTreeMap<String, Vec<Vec<usize>>>,
     words: Vec<usize>,
 }
@@ -114,7 +114,7 @@ impl Budget {
         Ok(std::fs::write(path, self.tightened(&text, counts))?)
     }
 
-    /// The text of the file with lower budgets.
+    /// Returns the text of the budget file with lower budgets.
     fn tightened(&self, text: &str, counts: &Counts) -> String {
         let now: BTreeMap<_, _> = self.word.keys().map(String::as_str).zip(&counts.words).collect();
         let mut table = "";
@@ -168,7 +168,7 @@ impl Budget {
 }
 
 impl Counts {
-    /// Lines of a thousand.
+    /// Converts a count to lines per thousand.
     fn rate(&self, count: usize) -> f64 {
         count as f64 * 1000.0 / self.lines.max(1) as f64
     }

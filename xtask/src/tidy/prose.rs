@@ -22,7 +22,7 @@ pub fn lines(name: &str, text: &str) -> Vec<(usize, String)> {
     plain.filter(|(_, line)| line.contains(char::is_alphabetic)).collect()
 }
 
-/// Prose of Rust: every comment; documentation without its code blocks.
+/// Returns the prose of Rust: all comments, and documentation without its code blocks.
 fn rust(text: &str) -> Vec<(usize, &str)> {
     let mut prose = Vec::new();
     let mut documentation: Vec<(usize, &str)> = Vec::new();
@@ -41,7 +41,7 @@ fn rust(text: &str) -> Vec<(usize, &str)> {
     prose
 }
 
-/// Lines of Markdown without code blocks. Comments within code blocks stay.
+/// Returns the lines of Markdown outside of code blocks, and the comments within code blocks.
 fn blocks<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, &'a str)> {
     let mut prose = Vec::new();
     let mut comment_mark = None;
@@ -62,7 +62,7 @@ fn blocks<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, &'a 
     prose
 }
 
-/// Comments of Rust with the numbers of their lines. Strings and characters may hold slashes.
+/// Returns the comments of Rust with their line numbers. Slashes in strings and characters are no comments.
 fn rust_comments(text: &str) -> Vec<(usize, &str)> {
     let bytes = text.as_bytes();
     let starts = |at: usize, what: &str| bytes[at.min(bytes.len())..].starts_with(what.as_bytes());
@@ -105,7 +105,7 @@ fn rust_comments(text: &str) -> Vec<(usize, &str)> {
     comments
 }
 
-/// The end of a block comment, which may hold others.
+/// Returns the end of a block comment, which may contain others.
 fn block_comment_end(bytes: &[u8], begin: usize) -> usize {
     let (mut at, mut depth) = (begin, 0);
     while at < bytes.len() {
@@ -121,7 +121,7 @@ fn block_comment_end(bytes: &[u8], begin: usize) -> usize {
     at.min(bytes.len())
 }
 
-/// The end of a string with escapes, behind its quotation mark.
+/// Returns the end of a string with escapes, after its closing quotation mark.
 fn quoted_end(bytes: &[u8], mut at: usize) -> usize {
     while at < bytes.len() && bytes[at] != b'"' {
         at += if bytes[at] == b'\\' { 2 } else { 1 };
@@ -129,7 +129,7 @@ fn quoted_end(bytes: &[u8], mut at: usize) -> usize {
     (at + 1).min(bytes.len())
 }
 
-/// Prose of Python: comments, and strings in three quotes that begin a line, without the code of doctests.
+/// Returns the prose of Python: comments and docstrings, without the code of doctests.
 fn python(text: &str) -> Vec<(usize, &str)> {
     let mut prose = Vec::new();
     let mut quotes: Option<&str> = None;
@@ -158,7 +158,7 @@ fn python(text: &str) -> Vec<(usize, &str)> {
     prose
 }
 
-/// The comment of a line of Python, unless its sign stands in a string.
+/// Returns the comment in a line of Python; ignores `#` in a string.
 fn python_comment(line: &str) -> Option<&str> {
     let mut quote = None;
     for (at, letter) in line.char_indices() {

@@ -12,7 +12,7 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{ImplItem, Item};
 
-/// The measured sums, with the beginnings of the paths of their files.
+/// The names of the measured totals, and the path prefixes of their files.
 const SUMS: [(&str, &[&str]); 2] =
     [("workspace", &[""]), ("array and engine", &["vmarray/src/", "vmarray/engine/"])];
 
@@ -43,7 +43,7 @@ pub fn measured<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap
     SUMS.iter().map(|(name, starts)| (name.to_string(), sum(starts))).collect()
 }
 
-/// The folder of the modules that a file declares.
+/// Returns the folder with the files of the modules that a file declares.
 fn folder_of_children(name: &str) -> String {
     let stem = name.trim_end_matches(".rs");
     let (folder, file) = stem.rsplit_once('/').unwrap_or(("", stem));

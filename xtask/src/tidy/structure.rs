@@ -23,17 +23,17 @@ use syn::{
     Stmt, TraitItemFn,
 };
 
-/// The file with the budget, seen from the root of the workspace.
+/// The file with the budget, relative to the workspace.
 const FILE: &str = "xtask/structure-budget.toml";
-/// Beginnings of the paths of files whose functions are measured: the libraries, but not the tool.
+/// Path prefixes of the files whose functions are measured: the libraries, but not xtask.
 const MEASURED: [&str; 2] = ["backend-", "vmarray/"];
-/// The most lines of a function.
+/// The maximum number of lines of a function.
 const LINES_MAX: usize = 70;
-/// The most arguments of a function.
+/// The maximum number of arguments of a function.
 const ARGUMENTS_MAX: usize = 6;
-/// The most lines of an arm of a table.
+/// The maximum number of lines of a `match` arm in a function that is a table.
 const ARM_LINES_MAX: usize = 12;
-/// The most `let` statements of a table.
+/// The maximum number of `let` statements in a function that is a table.
 const LETS_MAX: usize = 4;
 /// Sizes are rounded up to multiples of this number of lines, so that a small fix stays within the budget.
 const SIZE_STEP: usize = 500;
@@ -42,16 +42,16 @@ const SIZE_STEP: usize = 500;
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Lines without tests, by the name of the sum.
+    /// Lines without tests, by the name of the total.
     size: BTreeMap<String, usize>,
     /// Files in circles, by folder.
     circles: BTreeMap<String, usize>,
     /// Files with `unsafe` outside tests, by library.
     #[serde(rename = "unsafe")]
     unsafe_files: BTreeMap<String, usize>,
-    /// Lines of long functions, by file and name.
+    /// Lines of the functions above the maximum, by file and name.
     lines: BTreeMap<String, usize>,
-    /// Arguments of functions with many, by file and name.
+    /// Numbers of arguments of the functions above the maximum, by file and name.
     arguments: BTreeMap<String, usize>,
 }
 
@@ -115,7 +115,7 @@ impl Budget {
         self.size.iter().map(|(sum, lines)| format!("; {sum}: {lines} lines without tests")).collect()
     }
 
-    /// The tables, with the sentence for a number above its budget.
+    /// Returns all tables of counts, each with the noun for the error message.
     fn tables(&self) -> [(&'static str, &BTreeMap<String, usize>); 5] {
         [
             ("lines without tests", &self.size),
@@ -159,7 +159,7 @@ impl Budget {
         Ok(std::fs::write(path, present.tightened(&text))?)
     }
 
-    /// The text of the file with these numbers at most; entries without a number are left out.
+    /// Returns the text of the budget file with these counts as upper bounds; drops entries without a count.
     fn tightened(&self, text: &str) -> String {
         let (mut table, mut lowered) = (None, String::new());
         for line in text.lines() {
@@ -186,7 +186,7 @@ impl Budget {
     }
 }
 
-/// The folder of a crate that counts a file: one of the top level for the array, else all sources.
+/// Returns the folder that counts a file: for the array's crate one of the top level, else all sources.
 fn folder(of: &str, file: &str) -> String {
     match file.split(['/', '.']).next().filter(|_| of == "vmarray") {
         Some(first) => format!("{of}/src/{first}"),
@@ -248,7 +248,7 @@ impl<'ast> Visit<'ast> for UnsafeCode {
     }
 }
 
-/// The functions of a file outside tests: name, lines from the signature to the end, and arguments.
+/// Collects the functions of a file outside tests: name, number of lines, number of arguments.
 #[derive(Default)]
 struct Functions(Vec<(String, usize, usize)>);
 
@@ -263,7 +263,7 @@ impl Functions {
     }
 }
 
-/// Lines from the start of one thing to the end of another one.
+/// Returns the number of lines from the start of `first` to the end of `last`.
 fn lines(first: &impl Spanned, last: &impl Spanned) -> usize {
     last.span().end().line + 1 - first.span().start().line
 }

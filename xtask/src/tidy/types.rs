@@ -10,7 +10,7 @@ use super::parsed::parsed;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::{Ident, Item, ItemMod, Visibility};
 
-/// Names that each crate of Rust gives to its own error and result.
+/// Conventional names, which each Rust crate gives to its own types.
 const CONVENTIONAL: [&str; 3] = ["Error", "ErrorKind", "Result"];
 /// Files that define the same types for different configurations.
 const ALTERNATIVES: [[&str; 2]; 1] =
@@ -77,7 +77,7 @@ impl Types {
     }
 }
 
-/// The name and visibility of a type; none of other items.
+/// Returns the name and visibility of a type; none for other items.
 fn named(item: &Item) -> Option<(&Ident, &Visibility)> {
     Some(match item {
         Item::Enum(item) => (&item.ident, &item.vis),

@@ -373,8 +373,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         raise ours
 
     def _raise_as_numpy(self, key: Any, value: Any) -> None:
-        """Repeats a failed write on a NumPy array of this shape that needs no memory, so that NumPy raises its
-        error."""
+        """Repeats a failed write on a NumPy array of this shape without memory, so that NumPy raises its error."""
         arrays = [one for one in (key, value) if isinstance(one, Array)]
         if self.size > _REPEATED_MAX or any(one.nbytes > _REPEATED_MAX for one in arrays):
             return

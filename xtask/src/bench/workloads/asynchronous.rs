@@ -13,10 +13,11 @@ use vmarray::VirtualArray;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
-/// Tasks of the thread.
+/// The number of tasks of one thread.
 const TASKS: usize = 4096;
 
-/// Threads, tasks of each, and the elements of all in one run: more tasks than frames, as few, and fewer.
+/// The number of threads, of tasks of each thread, and of elements that all read in one run. Tasks may
+/// outnumber the cached pages.
 const CROWDS: [(usize, usize, usize); 4] =
     [(16, 500, 800_000), (4, 4000, 800_000), (1, 10_000, 800_000), (16, 100, 800_000)];
 
@@ -26,12 +27,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     crowds(bench)
 }
 
-/// Polls tasks on this thread, in the order of their wake-ups, until all are over.
+/// Polls tasks on this thread, in the order of their wake-ups, until all are done.
 fn run_all(tasks: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
     block_on(tasks.collect::<FuturesUnordered<_>>().try_collect())
 }
 
-/// Many tasks that share a cache of 4096 pages of 64 KiB; each index depends on the previous element.
+/// Measures tasks that share a cache of 4096 pages of 64 KiB; each read determines the next index.
 fn crowds(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("async/dependent/") {
         return Ok(());

@@ -77,8 +77,8 @@ pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) 
     })
 }
 
-/// Each thread calls `step` with the first index of each piece of its share, and its own buffer of the
-/// piece's length. The buffer's memory was touched before. Counts bytes.
+/// Runs threads, each of which calls `step` for every piece of its part of the array: with the first index,
+/// and a buffer of the piece's length. The buffer's memory was touched before. Counts bytes.
 fn by_pieces<T: Payload>(
     array: &VirtualArray<T>,
     threads: usize,

@@ -13,7 +13,7 @@ use vmarray::device::racy;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
-/// The size of an array, more than the second-level cache of most processors.
+/// The size of an array in bytes: more than the second-level cache of most processors.
 const BYTES: usize = 8 << 20;
 /// The number of indices that are looked up repeatedly.
 const STEPS: usize = 1 << 16;
@@ -25,14 +25,15 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     scan::<u64>(bench)
 }
 
-/// A `Vec` whose elements any thread writes to.
+/// A `Vec` that several threads write to at once, as the competitor of an array.
 struct Shared<T>(Vec<UnsafeCell<T>>);
 
 // SAFETY: only `set` writes to the elements, by accesses that may race; no code reads them.
 unsafe impl<T: Payload> Sync for Shared<T> {}
 
 impl<T: Payload> Shared<T> {
-    /// Writes an element like a plain assignment, which threads must not use.
+    /// Writes an element at the cost of a plain assignment, which would be undefined behaviour for several
+    /// threads.
     #[inline(always)]
     fn set(&self, index: usize, value: T) {
         let to = self.0[index].get();
@@ -57,8 +58,7 @@ fn lists(threads: usize, len: usize) -> Vec<Vec<u32>> {
     (0..threads).map(list).collect()
 }
 
-/// Calls `access` with a thread's indices. The sum of its results is kept, so that the compiler removes
-/// none.
+/// Calls `access` with each thread's indices. Sums the results, so that the compiler removes no call.
 fn lookups(lists: &[Vec<u32>], seconds: f64, access: impl Fn(usize) -> Result<u64> + Sync) -> Result<Sample> {
     on_threads(lists.len(), |thread| {
         let rounds = until(seconds, 1, || {
@@ -110,7 +110,7 @@ fn sum<T: Payload>(values: &[T]) -> u64 {
     values.iter().fold(0, |sum, value| sum.wrapping_add(value.digest()))
 }
 
-/// All elements in order, by each method that exists.
+/// Measures reads of all elements in order, by each method of the library.
 fn scan<T: Payload>(bench: &mut Bench) -> Result<()> {
     let ways = ["scan-by-cursor", "scan-by-iter", "scan-by-fold", "scan-by-pages"];
     if !bench.wants_ways("cached", &ways, T::SIZE) {

@@ -12,8 +12,8 @@ use std::hint::black_box;
 use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
 
-/// The operations, and the bytes read and written for each byte of the array; records are read in whole
-/// sectors.
+/// The operations, and the number of bytes that each reads and writes for each byte of the array. GPUs read
+/// records in whole memory sectors.
 const OPERATIONS: [(&str, f64); 6] = [
     ("count", 1.0),
     ("two-terms", 1.0),

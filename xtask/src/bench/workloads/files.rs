@@ -17,16 +17,16 @@ use vmarray::prelude::*;
 use vmarray::store::FileDevice;
 use vmarray::{AnyDevice, Builder, VirtualArray};
 
-/// The length of a random read or write.
+/// The length of a random read or write, in bytes.
 const BLOCK_BYTES: usize = 4 << 10;
 const BLOCK_WORDS: usize = BLOCK_BYTES / 4;
-/// The length of a scan's reads.
+/// The length of a scan's reads, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// The number of blocks of one repetition.
+/// The number of blocks that one repetition reads or writes.
 const BLOCKS_WARM: usize = 1 << 16;
 const BLOCKS_COLD: usize = 1 << 13;
 
-/// An array in a file, and the same bytes in another one.
+/// An array in a file, and a second file with the same bytes for the competitors.
 struct Files<D: Device> {
     array: VirtualArray<u32, D>,
     own: Scratch,
@@ -58,7 +58,7 @@ impl<D: Device> Files<D> {
         Ok(Self { array, own, plain, map, other, words })
     }
 
-    /// Puts both into the state for the measurement.
+    /// Empties the array's cache, and if `is_cold`, drops both files from the system's page cache.
     fn prepare(&mut self, is_cold: bool) -> Result<()> {
         self.array.evict(..)?;
         if is_cold {
@@ -76,7 +76,7 @@ impl<D: Device> Files<D> {
     }
 }
 
-/// One repetition of work on some blocks, by threads.
+/// Runs one repetition: several threads work on some random blocks.
 fn at_random(
     threads: usize,
     blocks: usize,
@@ -92,7 +92,7 @@ fn at_random(
     })
 }
 
-/// Runs contenders in turn and records their speed, and the processor time of reads as well.
+/// Measures contenders alternately, and records their speed, and for reads also the processor time.
 fn compare<D: Device>(
     row: &mut Row,
     files: &mut Files<D>,
@@ -168,7 +168,7 @@ pub fn measure<D: Device>(
     Ok(())
 }
 
-/// Reads all of it, piece by piece.
+/// Reads the whole array, file or mapping, piece by piece.
 fn scan<D: Device>(files: &Files<D>, way: usize, _: u64) -> Result<Sample> {
     on_threads(1, |_| {
         let mut piece = vec![0_u32; PIECE_BYTES / 4];
@@ -183,7 +183,7 @@ fn scan<D: Device>(files: &Files<D>, way: usize, _: u64) -> Result<Sample> {
     })
 }
 
-/// Copies elements out of it.
+/// Copies elements from the array, file or mapping.
 fn take<D: Device>(files: &Files<D>, way: usize, start: usize, to: &mut [u32]) -> Result<()> {
     match way {
         0 => files.array.read(start, to)?,
@@ -200,7 +200,7 @@ fn read<D: Device>(files: &Files<D>, way: usize, block: usize) -> Result<()> {
     Ok(())
 }
 
-/// Changes a word of each of some blocks, and passes all changes to the system.
+/// Changes one word in each of some blocks, and passes all changes to the operating system.
 fn update<D: Device>(
     files: &Files<D>,
     way: usize,

@@ -29,7 +29,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 type Pass = fn(&Words) -> Result<()>;
 
-/// The passes, by one thread and by the threads of the current pool.
+/// The passes over the array: name, function for one thread, function for the current rayon pool.
 const PASSES: [(&str, Pass, Pass); 3] =
     [("scan", scan, par_scan), ("update", update, par_update), ("overwrite", overwrite, par_overwrite)];
 
@@ -109,7 +109,7 @@ fn par_update(array: &Words) -> Result<()> {
     })?)
 }
 
-/// Discards the old elements first, so that no page is fetched.
+/// Overwrites all elements; discards the old ones first, so that the array fetches no page.
 fn overwrite(array: &Words) -> Result<()> {
     array.discard(..)?;
     for page in array.pages_mut() {

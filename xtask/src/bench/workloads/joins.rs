@@ -11,7 +11,7 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::index_set::{Dimension, PagedIndexSet, Tuples};
 use vmarray::prelude::*;
 
-/// Uniform keys of sets of 2^22 tuples yield about 17.5 million results.
+/// The bound of uniform keys, for which sets of 2^22 tuples yield about 17.5 million results.
 const LARGEST: u64 = 1000;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -30,7 +30,6 @@ fn paged(setup: &Setup, set: &IndexSet) -> Result<PagedIndexSet> {
     Ok(PagedIndexSet::new(set.dimensions().iter().copied(), array)?)
 }
 
-/// Creates two sets.
 fn sets(kind: &str, log2: u32) -> Result<[IndexSet; 2]> {
     let mut random = SplitMix64::new(7);
     let mut set = |dimensions: [Dimension; 4]| {

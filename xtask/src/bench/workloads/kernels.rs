@@ -16,7 +16,7 @@ use vmarray::kernel::{Anywhere, At, Group, KernelType, Own, PrefixSummed, Shared
 use vmarray::nd::NdSection;
 use vmarray::{AnyDevice, NdArray, VirtualArray, boundary::Mirror, prelude::*};
 
-/// Items of a kernel in which each processes a part of many elements.
+/// The number of work-items of a kernel in which each work-item processes many elements.
 const ITEMS: usize = 1 << 18;
 
 #[derive(Clone, Copy, Pod, Zeroable, KernelType)]
@@ -54,7 +54,7 @@ fn taps(at: At<1>, x: &Window<f32, 1>, weights: &[f32; 17], out: &mut Own<f32>) 
     out.set(sum);
 }
 
-/// A product of square matrices: each group computes a block of 16 by 16 elements, which is contiguous.
+/// Multiplies square matrices: each group computes a contiguous block of 16 by 16 elements.
 #[vmarray::kernel(group = 256)]
 fn product<const N: usize>(
     at: At<1>,
@@ -146,7 +146,7 @@ impl Stage {
         self.array_on(&self.device, len, values)
     }
 
-    /// Creates the same on any device.
+    /// Creates an array like [`array`](Self::array) on any device.
     fn array_on<T: Element>(&self, on: &Arc<AnyDevice>, len: usize, values: &[T]) -> Result<VirtualArray<T>> {
         // Choose a power of two, so that pages hold whole groups, and a cache for a sixteenth of the pages.
         let page_len = ((1 << 20) / size_of::<T>()).next_power_of_two();
@@ -180,7 +180,7 @@ impl Stage {
         Ok(memory)
     }
 
-    /// Returns runs of a hand-written kernel, which receives memory by its addresses.
+    /// Returns a function that runs a hand-written kernel, with the addresses of its memory.
     fn by_hand<'a>(
         &'a self,
         name: &'a str,
@@ -200,8 +200,8 @@ impl Stage {
     }
 }
 
-/// Measures ours and the hand-written one in turn, next to copies within the device if the unit is that of
-/// bytes.
+/// Measures our kernel and the hand-written one alternately, and also copies within the device if the unit
+/// counts bytes.
 fn compare(
     bench: &mut Bench,
     name: &str,
@@ -308,7 +308,7 @@ fn prefix_sum<T: PrefixSummed + PartialEq>(
     compare(bench, &what, Unit::GigabytesPerSecond, false, ours, by_hand)
 }
 
-/// Kernels that read elements of other items.
+/// Measures kernels whose work-items read neighbouring elements.
 fn gathering(bench: &mut Bench, stage: &Stage) -> Result<()> {
     const WIDTH: usize = 8192;
     let len = stage.bytes / 4 / WIDTH * WIDTH;
@@ -343,7 +343,7 @@ fn gathering(bench: &mut Bench, stage: &Stage) -> Result<()> {
     check(&results, &out, len)
 }
 
-/// Kernels whose items meet.
+/// Measures kernels whose work-items cooperate in groups.
 fn grouped(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
     if on_card {
         if bench.setup.quick { matrices::<2048>(bench, stage)? } else { matrices::<8192>(bench, stage)? }
@@ -403,7 +403,7 @@ fn matrices<const N: usize>(bench: &mut Bench, stage: &Stage) -> Result<()> {
     check(&results, &c, N * N)
 }
 
-/// Measures the start of a kernel with next to no work, and the wait for it.
+/// Measures the launch of a kernel that does almost no work, and the wait for it.
 fn small(bench: &mut Bench, stage: &Stage) -> Result<()> {
     if !bench.wants("kernels/launch-and-wait") {
         return Ok(());
@@ -423,12 +423,11 @@ fn small(bench: &mut Bench, stage: &Stage) -> Result<()> {
     compare(bench, "launch-and-wait", Unit::Microseconds, stage.native.is_some(), ours, by_hand)
 }
 
-/// Returns the address of memory.
 fn address(memory: &Option<NativeMemory>) -> u64 {
     memory.as_ref().map_or(0, |memory| memory.address)
 }
 
-/// Checks that hand-written kernels and ours have left the same bits, if both must.
+/// Checks that a hand-written kernel, if there is one, and ours left the same bits.
 fn check<T: Element + PartialEq>(
     memory: &Option<NativeMemory>,
     ours: &VirtualArray<T>,

@@ -7,10 +7,10 @@ use crate::bench::suite::{Bench, size};
 use anyhow::Result;
 use vmarray::device::wrap::SplitMix64;
 
-/// The number of indices of a thread, drawn before the measurement and used repeatedly.
+/// The number of indices that each thread draws before the measurement and uses repeatedly.
 const DRAWN: usize = 1 << 17;
 
-/// The distribution of accesses: the exponent of Zipf's law, or even.
+/// The distributions of accesses: name, and exponent of Zipf's law or `None` if uniform.
 const SPREADS: [(&str, Option<f64>); 3] =
     [("even", None), ("zipf-0.99", Some(0.99)), ("zipf-1.2", Some(1.2))];
 

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
 
-/// Channels of the other program. Array sizes are multiples of this number of pages.
+/// The number of channels of the other program. Array sizes are multiples of this number of pages.
 const CHANNELS: usize = 16;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -57,7 +57,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     find::<Record>(bench, "find-4B-in-44B-p10000", 10_000, bytes, field!(Record, last))
 }
 
-/// An array of about `bytes` bytes with a cache of a hundredth, or of a few pages a channel.
+/// Creates an array of about `bytes` bytes, whose cache has a hundredth of it, or a few pages per channel.
 fn array<T: Payload>(setup: &Setup, bytes: usize, page_len: usize) -> Result<VirtualArray<T>> {
     let page_bytes = page_len * size_of::<T>();
     let pages = (bytes / page_bytes / CHANNELS * CHANNELS).max(4 * CHANNELS);
@@ -91,7 +91,7 @@ fn random_get<T: Payload>(
     random::at_random(threads, seconds, array.len(), turn, |index| array.get(index)?.check(index))
 }
 
-/// One thread, all pages resident, in order.
+/// Measures reads of all elements in order by one thread, with all pages in the cache.
 fn cached(bench: &mut Bench) -> Result<()> {
     const BYTES: usize = 4 << 20;
     const PASSES: usize = 4;
@@ -138,7 +138,7 @@ fn find<T: Payload>(
     })
 }
 
-/// Measures reads of single elements by several threads. Each thread reads its share in order.
+/// Measures reads of single elements by several threads. Each thread reads its part of the array in order.
 fn per_thread<T: Payload>(array: &VirtualArray<T>, threads: usize) -> Result<Sample> {
     on_threads(threads, |thread| {
         let part = part(array.len(), threads, thread, array.page_len());

@@ -10,12 +10,12 @@ use vmarray::prelude::*;
 
 /// The number of rows.
 const ROWS: usize = 1 << 20;
-/// Rows are shorter than this.
+/// The bound of the rows' lengths: each row has fewer items.
 const ROW_LEN_MAX: usize = 32;
 /// The number of rows that one repetition reads.
 const READS: usize = 1 << 18;
 
-/// Offsets and values.
+/// The competitor: the rows in two `Vec`s, of offsets and of values.
 struct Plain {
     offsets: Vec<u64>,
     values: Vec<u32>,

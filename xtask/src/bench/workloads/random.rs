@@ -37,8 +37,8 @@ pub fn at_random(
     })
 }
 
-/// Measures an array `times` times larger than its cache; with `others`, also peers and further kinds of
-/// access.
+/// Measures an array `times` times larger than its cache; with `others`, also other software and further
+/// kinds of access.
 fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, others: bool) -> Result<()> {
     if !bench.wants_ways("random", &["get", "set", "get-uncached"], T::SIZE) {
         return Ok(());

@@ -21,7 +21,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     redundancy(bench, first, second)
 }
 
-/// An array that moves to another device and back, and a mirror whose lost device is replaced.
+/// Measures the move of an array to another device and back, and the rebuilding of a mirror.
 fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
     // Place the whole array on one of the devices.
@@ -74,12 +74,12 @@ fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) ->
     })
 }
 
-/// A workload over all of an array.
+/// A function that measures work on a whole array.
 type Work = fn(&VirtualArray<u32>, &Setup) -> Result<Sample>;
 
 const WORKS: [(&str, Work); 2] = [("read", read), ("write", write)];
 
-/// Measures the cost of mirrors, compared with the same devices without.
+/// Measures the cost of mirrors, compared with the same devices without mirrors.
 fn redundancy(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) -> Result<()> {
     let setup = bench.setup.clone();
     let (bytes, cache) = (setup.medium_bytes, (setup.medium_bytes / 64).max(8 << 20));

@@ -12,12 +12,12 @@ use vmarray::VirtualArray;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
-/// Rows in a list.
+/// The number of rows in a list.
 const LIST: usize = 1 << 16;
-/// Different lists, one after the other.
+/// The number of different lists that a repetition uses one after another.
 const LISTS: usize = 8;
 
-/// Rows of `words` words.
+/// Defines element types: rows of `words` words.
 macro_rules! rows {
     ($($words:literal: $name:literal),*) => {$(
         impl Payload for [u64; $words] {
@@ -93,7 +93,7 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// A row with a key.
+/// A row of 512 bytes that begins with a key.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Keyed {
@@ -115,12 +115,12 @@ impl Payload for Keyed {
 
 const KEY: Field<Keyed, u64> = vmarray::field!(Keyed, key);
 
-/// The number of later calls that follow a first one.
+/// The number of calls after the first one that are measured for comparison.
 const LATER: usize = 5;
 
 type Call<'a, T> = &'a dyn Fn(&VirtualArray<T>) -> Result<()>;
 
-/// The first calls of a process: of rows, and of numbers.
+/// Measures the first calls in a process, on rows and on numbers.
 fn first(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("rows/first-") {
         return Ok(());
@@ -152,7 +152,7 @@ fn first(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// A row: the first call on an array that is new but for its contents, next to the median of later calls.
+/// Measures the first call on a new filled array, compared with the median of later calls.
 fn first_call<T: Payload>(bench: &mut Bench, name: &str, bytes: usize, call: Call<'_, T>) -> Result<()> {
     let setup = bench.setup.clone();
     bench.row(format!("rows/first-{name}"), Unit::Microseconds, |_, row| {

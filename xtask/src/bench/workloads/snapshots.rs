@@ -15,9 +15,9 @@ use std::sync::Mutex;
 use std::thread;
 use vmarray::VirtualArray;
 
-/// The number of threads that copy, as in the library.
+/// The number of threads that copy; the library uses as many.
 const THREADS: usize = 4;
-/// The lengths of pages.
+/// The lengths of pages, in bytes.
 const PAGE_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -92,8 +92,8 @@ fn one(bench: &mut Bench, words: &[u32], page_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes all words to a new file, and syncs it. With `is_ahead`, the system allocates room for all of
-/// them first. It starts to store each piece while threads copy others.
+/// Writes all words to a new file, and syncs it. With `is_ahead`, the system first allocates space for all
+/// words, and begins to store each piece while threads copy other pieces.
 fn write(words: &[u32], path: &Path, is_ahead: bool) -> Result<()> {
     let file = File::options().write(true).create_new(true).open(path)?;
     #[cfg(target_os = "linux")]

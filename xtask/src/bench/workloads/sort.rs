@@ -20,7 +20,7 @@ use vmarray::prelude::*;
 use vmarray::views::SortKey;
 use vmarray::{Element, Source};
 
-/// A vector is sorted next to an array of at most this number of bytes.
+/// The maximum size, in bytes, of arrays that are compared with a sorted `Vec`.
 const VEC_BYTES_MAX: usize = 1 << 30;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -58,7 +58,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Returns bits that are different for each index, and look random (finalizer of SplitMix64).
+/// Returns an expression of distinct, random-looking bits for each index (finalizer of SplitMix64).
 fn mixed<T: Element>() -> Expr<T, u64> {
     let mut bits = (index::<T>().cast::<u64>() + 1) * 0x9E37_79B9_7F4A_7C15_u64;
     for (shift, factor) in [(30, 0xBF58_476D_1CE4_E5B9_u64), (27, 0x94D0_49BB_1331_11EB)] {
@@ -67,8 +67,8 @@ fn mixed<T: Element>() -> Expr<T, u64> {
     bits.clone() ^ (bits >> 31)
 }
 
-/// Operations based on sorts, of random keys of 32 bits: their order, their distinct values, groups of
-/// about 64 and their sums.
+/// Measures operations based on sorts of random 32-bit keys: argsort, distinct values, groups of about 64 and
+/// their sums.
 fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
     let (setup, len) = (bench.setup.clone(), bytes / 4);
     let own = Field::<u32, u32>::whole;
@@ -93,8 +93,8 @@ fn orders(bench: &mut Bench, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Random keys in page-locked memory of the program, with device memory for a quarter of them. The amount
-/// counts the bytes that must pass the bus: each byte up and down, twice.
+/// Measures sorts of random keys in page-locked memory of the program, with device memory for a quarter of
+/// them. The amount counts the bytes that must pass the bus: each byte up and down, twice.
 fn source(bench: &mut Bench, bytes: usize) -> Result<()> {
     let setup = bench.setup.clone();
     // Run only if RAM has room for one and a half times the source.
@@ -136,7 +136,7 @@ fn available_bytes() -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// Keys with values of the same length.
+/// Measures sorts of keys with values of the same length.
 fn with_values<T: SortKey + FieldType<Value = T>>(
     bench: &mut Bench,
     bytes: usize,

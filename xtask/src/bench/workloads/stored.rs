@@ -13,7 +13,7 @@ use vmarray::prelude::*;
 
 /// The length of the files in bytes.
 const FILE_BYTES: usize = 256 << 20;
-/// The bytes written before each sync.
+/// The numbers of bytes that are written before each sync.
 const WRITTEN_BYTES: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, FILE_BYTES];
 
 pub fn run(bench: &mut Bench) -> Result<()> {

@@ -22,11 +22,11 @@ use vmarray::prelude::*;
 use vmarray::store::{Tier, TierStatus};
 use vmarray::{VirtualArray, device::Device};
 
-/// The distribution of accesses over pages: the exponent of Zipf's law, or even.
+/// The distributions of accesses over pages: name, and exponent of Zipf's law or `None` if uniform.
 const SPREADS: [(&str, Option<f64>); 2] = [("zipf-1.0", Some(1.0)), ("even", None)];
 const THREADS: [usize; 2] = [1, 16];
-/// The number of indices that a thread draws before the measurement. It uses them repeatedly, without an
-/// effect on the cache in RAM: they touch many times more pages than it holds.
+/// The number of indices that a thread draws before the measurement. It uses them repeatedly. They touch many
+/// times more pages than the cache in RAM holds, so repetition does not help it.
 const DRAWN: usize = 1 << 18;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -127,7 +127,7 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
     Ok(())
 }
 
-/// Random elements of random pages.
+/// Draws random elements of random pages.
 fn draw(exponent: Option<f64>, array: &VirtualArray<u64>, seed: u64) -> Result<Vec<usize>> {
     let mut random = SplitMix64::new(seed);
     let (pages, page_len) = (array.len().div_ceil(array.page_len()), array.page_len());
@@ -138,7 +138,7 @@ fn draw(exponent: Option<f64>, array: &VirtualArray<u64>, seed: u64) -> Result<V
     Ok((0..DRAWN).map(|_| random.index(array.len())).collect())
 }
 
-/// The share of pages outside of RAM that came from GPUs.
+/// The share of pages that came from GPUs, among all pages that were not in RAM.
 struct Hits(f64);
 
 impl Hits {
@@ -147,7 +147,7 @@ impl Hits {
         Self(hits as f64 / (hits + misses).max(1) as f64)
     }
 
-    /// Adds the limit that follows from it: hits that take no time.
+    /// Adds the limit that follows from this share: the speed if hits on GPUs took no time.
     fn report(self, row: &mut Row) -> Result<()> {
         let entry = |name| row.entries.iter().find(|entry| entry.name == name);
         let (ours, file) = entry("ours").zip(entry("file")).context("the row lacks a measured value")?;
@@ -165,8 +165,7 @@ impl Hits {
     }
 }
 
-/// A file that the system does not keep in RAM for long: a thread drops it from the page cache repeatedly,
-/// by `posix_fadvise`.
+/// Keeps a file out of the system's page cache: a thread drops it repeatedly, by `posix_fadvise`.
 struct Forgotten {
     end: mpsc::Sender<()>,
     thread: JoinHandle<()>,

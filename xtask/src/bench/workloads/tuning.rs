@@ -21,14 +21,14 @@ use vmarray::{Placement, VirtualArray, device::Device, profile::Profile};
 const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// The numbers of channels per device to try.
 const CHANNELS: [u32; 2] = [1, 2];
-/// The ratio of the array's size to the cache's.
+/// The size of the array divided by the size of its cache.
 const CACHE_SHARE: usize = 16;
 
-/// A setting of an array.
+/// A combination of settings of an array.
 #[derive(Clone, Copy)]
 enum Setting {
     Default,
-    /// The page length and the routes of the devices' profiles.
+    /// The page length and the copy routes that the devices' profiles advise.
     Advised {
         page_bytes: usize,
     },
@@ -52,7 +52,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Profiles of the devices, in their order.
+/// Profiles of all devices, in the order of the devices.
 type Profiles = [Profile];
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -75,7 +75,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// Measures a workload with all settings, then the defaults, the advice and the best of these settings.
+/// Measures a workload with all settings, then with the defaults, the advice and the best settings.
 fn one<T: Payload>(
     bench: &mut Bench,
     profiles: &Profiles,
@@ -118,7 +118,7 @@ fn one<T: Payload>(
     Ok(())
 }
 
-/// Sets the routes of the devices' copies: their own choice, or that of their profiles.
+/// Sets the devices' copy routes: the backend's own choice, or the profile's.
 fn set_routes(setup: &Setup, profiles: &Profiles, setting: Setting) {
     for (device, profile) in setup.devices.iter().zip(profiles) {
         let is_advised = matches!(setting, Setting::Advised { .. });
