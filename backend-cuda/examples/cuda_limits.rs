@@ -44,7 +44,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// The median of the time that `work` takes, in microseconds.
+/// Median time of `work` in microseconds, over `times` runs.
 fn median(times: usize, mut work: impl FnMut() -> Outcome) -> Outcome<f64> {
     let mut taken = Vec::with_capacity(times);
     for _ in 0..times {
@@ -65,8 +65,7 @@ fn check(result: sys::CUresult) {
     assert_eq!(result, sys::CUresult::CUDA_SUCCESS);
 }
 
-/// The driver called directly: a stream, an event, pinned memory, and memory of the GPU, all in one
-/// context.
+/// The driver called directly: a stream, an event, pinned memory and GPU memory, all in one context.
 struct Raw {
     stream: sys::CUstream,
     event: sys::CUevent,
@@ -76,7 +75,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// Allocates `bytes` bytes of each kind. The context must be alive until the result is dropped.
+    /// Allocates `bytes` bytes of GPU memory and of pinned memory. The context must outlive the result.
     fn new(context: *mut c_void, bytes: usize) -> Self {
         let (mut stream, mut event, mut device, mut host) = (null_mut(), null_mut(), 0, null_mut());
         // SAFETY: plain driver calls, which write their results.
@@ -90,7 +89,7 @@ impl Raw {
         Self { stream, event, device, host, bytes }
     }
 
-    /// Starts a copy between the same places of both memories.
+    /// Enqueues a copy between GPU memory and pinned memory, at the same offset in both.
     fn copy(&self, is_upload: bool, offset: usize, bytes: usize) {
         assert!(offset + bytes <= self.bytes);
         let device = self.device + offset as u64;
@@ -110,7 +109,7 @@ impl Raw {
         check(unsafe { sys::cuStreamSynchronize(self.stream) });
     }
 
-    /// Records an event and polls it until it is done.
+    /// Records an event and polls it until it completes.
     fn event(&self) {
         // SAFETY: both handles are alive.
         unsafe {
@@ -119,8 +118,8 @@ impl Raw {
         }
     }
 
-    /// Returns the least time, in microseconds, in which a kernel reads `bytes` bytes of the GPU from
-    /// `memory` on, without further work.
+    /// Returns the least time, in microseconds, in which a kernel reads `bytes` bytes of GPU memory at
+    /// `memory`, and does nothing else.
     ///
     /// # Safety
     /// `memory` must have `bytes` bytes.
@@ -200,13 +199,13 @@ impl Bench {
         Ok(Self { device, queue })
     }
 
-    /// Device memory and pinned memory, and a copy between the same places of both.
+    /// Allocates device memory and pinned memory of `bytes` bytes each.
     fn memory(&self, bytes: usize) -> Outcome<(DeviceBuffer<CudaDevice>, HostBuffer<CudaDevice>)> {
         let memory = DeviceBuffer::new(&self.device, bytes as u64, Commit::Lazy)?;
         Ok((memory, HostBuffer::new(&self.device, bytes, HostMemory::Pinned)?))
     }
 
-    /// One copy and the wait for it.
+    /// Measures one copy and the wait for it.
     fn latency(&self) -> Outcome {
         println!("\none copy and the wait for it, µs (median): raw, synchronise; raw, event; backend");
         const ROOM: usize = 1 << 20;
@@ -231,7 +230,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Many submissions of one copy each, and the wait for the last.
+    /// Measures many submissions of one copy each, and the wait for the last.
     fn queued(&self) -> Outcome {
         println!("\ncopies queued one a submission, then one wait, GB/s (median): raw; backend");
         const ROOM: usize = 256 << 20;
@@ -260,7 +259,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Allocates memory of the GPU, and measures a plain read of it, in microseconds.
+    /// Allocates GPU memory, and measures a kernel that only reads it, in microseconds.
     fn yardstick(&self) -> Outcome<(DeviceBuffer<CudaDevice>, u64, f64)> {
         let bytes = (8_u64 << 30).min(self.device.memory()?.usable_bytes / 3) / (44 * 1024) * (44 * 1024);
         let memory = DeviceBuffer::new(&self.device, bytes, Commit::Proven)?;
@@ -277,7 +276,7 @@ impl Bench {
         Ok((memory, bytes, taken))
     }
 
-    /// Searches of memory that holds zeroes.
+    /// Measures searches of memory that holds zeroes.
     fn search(&self) -> Outcome {
         println!("\nsearch, µs (median), share of a plain read");
         let (memory, bytes, plain) = self.yardstick()?;
@@ -309,7 +308,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Computations over 1.5 as `f32`, read as any type.
+    /// Measures computations over 1.5 as `f32`; the bytes are also read as other types.
     fn compute(&self) -> Outcome {
         println!("\ncomputations, µs (median), share of a plain read; the first call, ms more");
         let (memory, bytes, plain) = self.yardstick()?;

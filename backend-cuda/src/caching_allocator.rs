@@ -14,16 +14,16 @@ use crate::context::CudaContext;
 use crate::driver::{DriverResult, StatusCode, check};
 use crate::memory_cache::CachedPiece;
 
-/// The least length of a cached allocation; shorter ones are freed at once.
+/// The least length of a cached allocation in bytes; shorter ones are freed at once.
 const KEPT_BYTES_MIN: u64 = 64 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(2);
-/// The part of a GPU's memory that must stay free for the driver: one in `LEFT_PART`.
+/// The reciprocal of the fraction of a GPU's memory that must stay free for the driver.
 const LEFT_PART: u64 = 32;
 
 /// Contexts that cache, or have cached, memory.
 static KEEPERS: Mutex<Vec<Weak<CudaContext>>> = Mutex::new(Vec::new());
 
-/// Returns all caches of the same context.
+/// Returns the cache of each device that uses the same driver context.
 fn keepers_of(context: &CudaContext) -> Vec<Arc<CudaContext>> {
     let keepers = KEEPERS.lock();
     keepers.iter().filter_map(Weak::upgrade).filter(|keeper| keeper.is_same_as(context)).collect()
@@ -38,18 +38,18 @@ impl CudaContext {
         }
     }
 
-    /// Returns the free bytes, including cached ones, and all bytes.
+    /// Returns the free bytes of the GPU, including cached ones, and its total bytes.
     pub(crate) fn memory(&self) -> DriverResult<(u64, u64)> {
         let (free, total) = self.memory_of_driver()?;
         Ok((free + self.cached_bytes(), total))
     }
 
-    /// Returns the cached bytes of all devices of the context.
+    /// Returns the number of cached bytes of all devices of this driver context.
     fn cached_bytes(&self) -> u64 {
         keepers_of(self).iter().map(|keeper| keeper.kept.bytes()).sum()
     }
 
-    /// Caches memory of the context that no work in flight uses, or frees it.
+    /// Caches released memory of the context, or frees it. No work in flight may use the memory.
     pub(crate) fn keep(self: &Arc<Self>, address: u64, bytes: u64) -> DriverResult {
         // The program may destroy its own context after the drop of the device, so cache nothing in such a
         // context.
@@ -80,7 +80,7 @@ impl CudaContext {
         Ok(())
     }
 
-    /// Frees expired memory. Returns the time until the next expiry, if any is left.
+    /// Frees cached memory that has expired. Returns the time until the next expiry, if any memory is left.
     fn give_back_old(&self) -> Option<Duration> {
         let mut state = self.kept.state.lock();
         let is_young = |piece: &CachedPiece| piece.since.elapsed() < KEPT_FOR;
@@ -93,7 +93,7 @@ impl CudaContext {
         next
     }
 
-    /// Frees the cached memory of all devices of the context; returns true if there was any.
+    /// Frees the cached memory of all devices of this driver context; returns true if there was any.
     fn give_all_back_of_all(&self) -> bool {
         let mut had_any = false;
         for keeper in keepers_of(self) {

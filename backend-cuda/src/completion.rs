@@ -10,7 +10,7 @@ use crate::context::CudaContext;
 use crate::driver::DriverResult;
 use crate::driver::objects::{Event, Stream};
 
-/// The events of one queue.
+/// The pending and idle events of one queue.
 #[derive(Debug)]
 pub(crate) struct QueueEvents {
     context: Arc<CudaContext>,
@@ -20,13 +20,13 @@ pub(crate) struct QueueEvents {
 
 #[derive(Debug, Default)]
 struct EventState {
-    /// Ascending ticket values with the events recorded after them.
+    /// Ticket values in ascending order, each with the event that completes it.
     pending: VecDeque<(u64, Event)>,
     idle: Vec<Event>,
 }
 
-/// An event costs the driver some memory, so the pool of idle ones is bounded. Creating an event costs
-/// about as much as a submission.
+/// Bound of the pool of idle events, because each costs the driver some memory. Creating an event costs about
+/// as much as a submission.
 const IDLE_EVENTS_MAX: usize = 1024;
 /// The number of pending submissions after which `record` polls for completed ones.
 const LOOK_AFTER: usize = 64;
@@ -90,11 +90,11 @@ impl QueueEvents {
         state.pending.get(first).map_or(Ok(()), |(_, event)| stream.wait_for(event))
     }
 
-    /// Finds out whether `wanted` was reached; for `u64::MAX`, the newest reached value. The context is
-    /// current.
+    /// Queries the driver if `wanted` has completed; for `u64::MAX`, finds the newest completed value. The
+    /// context must be current.
     ///
-    /// Events of one stream are reached in their order. So one query answers for all earlier ones, and a
-    /// binary search finds the newest reached one.
+    /// Events of one stream complete in order. So one query answers for all earlier events, and a binary
+    /// search finds the newest completed event.
     fn advance(&self, state: &mut EventState, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         let Some(last) = state.pending.len().checked_sub(1) else { return Ok(done) };

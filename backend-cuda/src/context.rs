@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::driver::{ContextHandle, Driver, DriverResult, StatusCode, StreamHandle, check};
 use crate::memory_cache::MemoryCache;
 
-/// A context: the GPU's primary one, which is retained while this lives, or a context of the program.
+/// A driver context: the GPU's primary one, which this value retains, or a context of the program.
 #[derive(Debug)]
 pub(crate) struct CudaContext {
     pub(crate) driver: &'static Driver,
@@ -21,18 +21,18 @@ pub(crate) struct CudaContext {
     is_primary: bool,
     /// Distinguishes successive contexts with the same handle.
     generation: u64,
-    /// The stream that wipes memory before its release, if wiping is on. It is created when wiping is
-    /// turned on: a full GPU may refuse one later.
+    /// The stream that wipes memory before its release, if wiping is on. It is created when wiping is turned
+    /// on, because a full GPU may refuse a stream later.
     wiper: OnceLock<StreamHandle>,
-    /// Other contexts by their generation, and whether kernels and copies of this context reach memory
+    /// Other contexts by their generation; true if kernels and copies of this context can access memory
     /// there.
     peers: Mutex<Vec<(u64, bool)>>,
-    /// Memory that was released a moment ago.
+    /// Recently released memory, kept for reuse.
     pub(crate) kept: MemoryCache,
 }
 
 thread_local! {
-    /// The context that this crate left current on this thread, if the thread had none of its own.
+    /// The context that this crate left current on this thread, if the thread had no context before.
     static LEFT: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -63,7 +63,7 @@ impl CudaContext {
     /// Uses a context of the program.
     ///
     /// # Safety
-    /// The context must be alive, and stay so until `self` is dropped.
+    /// The context must exist until `self` is dropped.
     pub(crate) unsafe fn adopted(driver: &'static Driver, handle: ContextHandle) -> DriverResult<Self> {
         let mut context = Self::of(driver, handle, 0, false);
         let mut ordinal = 0;
@@ -76,8 +76,8 @@ impl CudaContext {
         Ok(context)
     }
 
-    /// Returns the context that is current on this thread, and retains it. Returns it only if it is the
-    /// primary context of its GPU.
+    /// Returns the context that is current on this thread, and retains it; `None` if it is not the primary
+    /// context of its GPU.
     pub(crate) fn current(driver: &'static Driver) -> DriverResult<Option<Self>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
@@ -107,12 +107,12 @@ impl CudaContext {
         self.is_primary
     }
 
-    /// Returns true if both are the same context of the driver.
+    /// Returns true if both values have the same driver context.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         std::ptr::eq(self.driver, other.driver) && self.handle == other.handle
     }
 
-    /// A name for messages that know no more.
+    /// Name of the GPU for messages, when no other description is known.
     pub(crate) fn name(&self) -> String {
         format!("CUDA device {}", self.ordinal)
     }
@@ -123,10 +123,10 @@ impl CudaContext {
 
     /// Makes the context current on this thread until the guard is dropped.
     ///
-    /// It queries the current context each time, since other libraries may have changed it; the driver
-    /// answers from a thread-local in a few nanoseconds. The guard restores the context of other code. A
-    /// thread without a context keeps this one. A thread that only pages therefore makes no further change
-    /// after its first call.
+    /// The function queries the current context each time, since other libraries may have changed it; the
+    /// driver answers from a thread-local in a few nanoseconds. The drop restores the context of other code.
+    /// If the thread had no context, this one stays current. A thread that only pages then changes the
+    /// context only in its first call.
     pub(crate) fn enter(&self) -> DriverResult<Entered<'_>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
@@ -145,8 +145,8 @@ impl CudaContext {
         Ok(Entered { context: self, put_back, not_send: PhantomData })
     }
 
-    /// Makes the context current again while a guard of [`enter`](Self::enter) lives. Code of the program
-    /// may have left another one current.
+    /// Makes the context current again while a guard of [`enter`](Self::enter) lives, because code of the
+    /// program may have left another context current.
     pub(crate) fn enter_again(&self) -> DriverResult {
         self.set_current(self.handle)
     }
@@ -157,11 +157,11 @@ impl CudaContext {
         check(unsafe { (self.driver.table.context_set_current)(handle) })
     }
 
-    /// Returns true if kernels and copies in this context reach memory of another one. The first call
-    /// enables the access.
+    /// Returns true if kernels and copies in this context can access memory of another context. The first
+    /// call enables the access.
     ///
-    /// Two contexts of one GPU do not reach each other. The driver copies between all GPUs, but through
-    /// its own host memory if they do not reach each other.
+    /// Two contexts of one GPU cannot access each other's memory. The driver copies between all GPUs, but
+    /// through its own host memory if they lack peer access.
     pub(crate) fn reaches(&self, other: &Self) -> bool {
         if !std::ptr::eq(self.driver, other.driver) {
             return false;
@@ -201,7 +201,7 @@ impl CudaContext {
         }
     }
 
-    /// Creates a stream that waits for no other. The context is current.
+    /// Creates a stream that does not synchronise with other streams. The context must be current.
     pub(crate) fn make_stream(&self) -> DriverResult<StreamHandle> {
         let mut stream = StreamHandle::NULL;
         let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
@@ -210,7 +210,7 @@ impl CudaContext {
         Ok(stream)
     }
 
-    /// Blocks until all work in the context is done. The context is current.
+    /// Blocks until all work in the context is done. The context must be current.
     pub(crate) fn synchronize(&self) -> DriverResult {
         // SAFETY: takes no argument; a context is current.
         check(unsafe { (self.driver.table.context_synchronize)() })
@@ -245,7 +245,7 @@ impl CudaContext {
         }
     }
 
-    /// Returns the bytes that the driver can allocate, and all bytes.
+    /// Returns the bytes that the driver can allocate now, and the total bytes of the GPU.
     pub(crate) fn memory_of_driver(&self) -> DriverResult<(u64, u64)> {
         let _current = self.enter()?;
         let (mut free, mut total) = (0_usize, 0_usize);
@@ -281,12 +281,12 @@ impl Drop for CudaContext {
     }
 }
 
-/// A guard: while it lives, a context is current on this thread; see [`CudaContext::enter`].
+/// Guard of [`CudaContext::enter`]: while it lives, the context is current on this thread.
 #[derive(Debug)]
 pub(crate) struct Entered<'a> {
     context: &'a CudaContext,
     put_back: Option<ContextHandle>,
-    /// The current context belongs to a thread.
+    /// Makes the guard stay on its thread, because each thread has its own current context.
     not_send: PhantomData<*const ()>,
 }
 

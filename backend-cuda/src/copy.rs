@@ -14,7 +14,7 @@ use crate::route::{self, CallPieces, PieceDirection, Possible, RoutePreferences}
 use crate::staging::{Loan, STAGING_BYTES};
 use crate::submission::CudaSubmission;
 
-/// One copy, with addresses. Device memory has one address for all engines.
+/// One copy with addresses in place of handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     direction: PieceDirection,
@@ -24,7 +24,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// Target and source as kernels see them, if kernels can access both.
+    /// Addresses of target and source for kernels, if kernels can access both.
     fn mapped(&self) -> Option<(u64, u64)> {
         Some((self.to.mapped?, self.from.mapped?))
     }
@@ -38,7 +38,7 @@ fn direction(transfer: &Transfer<'_>) -> PieceDirection {
     }
 }
 
-/// Returns the number, size and direction of the pieces.
+/// Returns the number, size and direction of the copies.
 fn survey(transfers: &[Transfer<'_>]) -> CallPieces {
     let (mut pieces, mut bytes) = (0, 0);
     let mut ways: Option<PieceDirection> = None;
@@ -64,7 +64,7 @@ fn resolve(names: &HandleLookup<'_>, transfer: &Transfer<'_>) -> Piece {
     Piece { direction: direction(transfer), to, from, bytes: transfer.bytes() }
 }
 
-/// Submits the checked copies of one call, by a given route if any.
+/// Submits the checked copies of one call, by the route `forced` if it is given.
 pub(crate) fn start(
     work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
@@ -92,7 +92,7 @@ pub(crate) fn start(
     joined(&others).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
-/// Submits copies; some of them are from or to other GPUs.
+/// Submits copies of which some are from or to other GPUs.
 fn start_between(
     work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
@@ -123,9 +123,9 @@ fn start_between(
     joined(&within).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
-/// Submits many short copies from or to other GPUs by a kernel, which accesses their memory over the link.
-/// Otherwise each copy is a driver call. Returns `false` if the copies are few or long, or if the kernel
-/// is unavailable.
+/// Submits many short copies from or to other GPUs by one kernel, which accesses their memory over the link.
+/// Returns `false` if the copies are few or long, or if the kernel is unavailable; each copy is then a driver
+/// call.
 fn between_by_kernel(
     work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
@@ -241,7 +241,7 @@ fn by_batch(work: &CudaSubmission<'_>, count: usize, pieces: impl Iterator<Item 
     Err(StatusCode::NOT_SUPPORTED)
 }
 
-/// The parameters of one piece in the copy kernels.
+/// The parameters of one copy in the copy kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Entry {
@@ -250,35 +250,37 @@ struct Entry {
     bytes: u64,
 }
 
-/// The number of parts in a launch's parameters, in `kernels/copy.cu`. The first launch of each call has
-/// them there: the GPU begins at once, and the processor writes the next list meanwhile.
+/// The number of copies in the parameters of one launch, as in `kernels/copy.cu`. The first launch of each
+/// call takes its list from there: the GPU starts at once, and the processor writes the next list meanwhile.
 const FEW: usize = 128;
-/// The number of parts of the first list: at most as many as the processor writes while the first launch
+/// The maximum number of copies in the first list: as many as the processor writes while the first launch
 /// copies.
 const FIRST_LIST: usize = 768;
-/// The factor between the lengths of successive lists: writing a part takes the processor less than a
-/// third of the time that the bus takes for 4 KiB.
+/// The factor between the lengths of successive lists. Writing an entry takes the processor less than a third
+/// of the time that the bus takes for 4 KiB.
 const GROWTH: usize = 3;
-/// The most parts of a list. The bus idles for some microseconds between two launches, so lists should be
-/// long.
+/// The maximum number of entries of a list. The bus idles for some microseconds between two launches, so
+/// lists should be long.
 const LIST: usize = 4096;
-/// The most lists in flight.
+/// The maximum number of lists in flight.
 const LISTS: usize = 4;
-/// The lists leave some room in the queue's staging memory for other uses.
+/// The lists leave a part of the queue's staging memory for other uses.
 const _: () = assert!(LISTS * LIST * size_of::<Entry>() < STAGING_BYTES);
-/// The bytes of a part: one block copies it alone, so longer parts would leave other blocks idle.
+/// The maximum length in bytes of an entry. One block copies an entry alone, so longer ones would leave other
+/// blocks idle.
 const PART_BYTES_MAX: u64 = 64 << 10;
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// The number of blocks that a call should keep busy, so that enough reads are in flight to fill the bus.
+/// The number of blocks that a call should keep busy, to have enough reads in flight for the speed of the
+/// bus.
 const PARTS: u64 = 128;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
-/// Returns the length of parts that keep many blocks busy.
+/// Returns the length of entries, in bytes, for which enough blocks are busy.
 fn part_bytes(total_bytes: u64) -> u64 {
     (total_bytes / PARTS).next_multiple_of(PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX)
 }
 
-/// Returns the pieces as the kernels see them, cut into parts.
+/// Returns the copies as entries for the kernels, cut into parts of `part_bytes` bytes.
 fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item = Entry> {
     let mut rest = Entry::default();
     std::iter::from_fn(move || {
@@ -295,7 +297,7 @@ fn parts(part_bytes: u64, mut pieces: impl Iterator<Item = Piece>) -> impl Itera
     })
 }
 
-/// Returns an upper bound of the number of parts into which pieces are divided.
+/// Returns an upper bound of the number of entries of a call.
 fn parts_max(load: CallPieces) -> u64 {
     load.pieces as u64 + load.bytes / part_bytes(load.bytes)
 }
@@ -309,8 +311,8 @@ fn load_kernels(work: &CudaSubmission<'_>, load: CallPieces) -> DriverResult {
     Ok(())
 }
 
-/// Copies in launches of growing length, so that the GPU copies the parts of one while the processor
-/// writes the next.
+/// Copies in launches of growing length: the GPU copies the entries of one launch while the processor writes
+/// the next list.
 fn by_kernel(
     work: &mut CudaSubmission<'_>,
     load: CallPieces,
@@ -360,12 +362,12 @@ fn by_kernel(
     Ok(())
 }
 
-/// Pinned memory for the lists of one call, reused if they are many.
+/// Pinned memory for the lists of one call, reused if the call has many lists.
 #[derive(Debug)]
 struct Lists {
     loans: [Option<Loan>; LISTS],
     given: usize,
-    /// True if lists outnumber loans, so that completed launches must be tracked.
+    /// True if there are more lists than pieces of memory, so completed launches must be tracked.
     is_reused: bool,
 }
 
@@ -381,7 +383,7 @@ impl Lists {
         Ok(*self.loans[number].insert(loan))
     }
 
-    /// Records that the last launch uses the memory returned last.
+    /// Records that the last launch uses the memory that `next` returned last.
     fn launched(&mut self, work: &mut CudaSubmission<'_>) -> DriverResult {
         let number = self.given % LISTS;
         self.given += 1;

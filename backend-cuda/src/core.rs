@@ -17,11 +17,12 @@ use crate::kernel::modules::ModuleKernels;
 use crate::queue::CudaQueue;
 use crate::wakers::CompletionThread;
 
-/// The time in which a waiter polls before it yields its time slices: small copies take 7 to 30 µs.
+/// The time for which a waiter polls before it yields its time slices: small copies take 7 to 30 µs.
 const SPIN: Duration = Duration::from_micros(30);
-/// The time in which a waiter yields before it sleeps between polls. Longer waits are for many megabytes.
+/// The time for which a waiter yields before it sleeps between polls. Longer waits are for many megabytes.
 const YIELD: Duration = Duration::from_millis(2);
-/// The part of the elapsed time that a waiter sleeps between two polls, which bounds its lateness.
+/// Reciprocal of the part of the elapsed time that a waiter sleeps between two polls, which bounds its
+/// lateness.
 const PAUSE_PART: u32 = 128;
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -36,7 +37,7 @@ const EXAMINE_ANSWERS: u32 = 256;
 pub(crate) struct CudaCore {
     pub(crate) card: Card,
     pub(crate) headroom_bytes: u64,
-    /// One route for all copies.
+    /// The route for all copies, if the options force one.
     pub(crate) route: Option<Route>,
     /// The measured routes for the GPU.
     pub(crate) routing: RwLock<Routing>,
@@ -66,7 +67,7 @@ impl CudaCore {
         }
     }
 
-    /// Returns an error of the device for a driver's code. After a fatal code the device is lost.
+    /// Returns a device error for a driver's code. A fatal code makes the device lost.
     pub(crate) fn error(&self, operation: &'static str, code: StatusCode) -> Error {
         if code.is_fatal() {
             self.lose(code);
@@ -118,7 +119,7 @@ impl CudaCore {
         self.queues.of(operation, ticket, CudaQueue::newest).map_err(|error| self.here(error))
     }
 
-    /// Asks the driver whether a queue without progress has failed.
+    /// Queries the driver if a queue without progress has failed.
     pub(crate) fn examine(&self, queue: &CudaQueue) {
         let newest = queue.newest();
         match queue.query() {
@@ -143,20 +144,21 @@ impl CudaCore {
         }
     }
 
-    /// Returns true if the wait for a value is over.
+    /// Returns true if the wait for a ticket value is over: the value is done, or the device is lost.
     pub(crate) fn is_settled(&self, queue: &CudaQueue, value: u64) -> bool {
         queue.is_reached(value) || self.lost().is_some()
     }
 
-    /// Like [`is_settled`](Self::is_settled), for callers that poll repeatedly.
+    /// Like [`is_settled`](Self::is_settled), but cheaper and sometimes late, for callers that poll
+    /// repeatedly.
     fn seems_settled(&self, queue: &CudaQueue, value: u64) -> bool {
         queue.seems_reached(value) || self.lost().is_some()
     }
 
-    /// Blocks until a value is done or the device is lost: spins, yields, sleeps.
+    /// Blocks until a ticket value is done or the device is lost: first spins, then yields, then sleeps.
     ///
-    /// The caller polls itself, without the watcher or another waiter. So it may hold locks, and may be a
-    /// waker that the watcher runs.
+    /// The calling thread polls itself, without the watcher or another waiter. So it may hold locks, and may
+    /// be a waker that the watcher runs.
     pub(crate) fn block(&self, queue: &CudaQueue, value: u64) {
         let start = Instant::now();
         loop {

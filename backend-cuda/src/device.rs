@@ -112,7 +112,7 @@ const IMPORT_ADVICE: &str = "import less memory, or import it as HostMemory::Pag
 /// ```
 pub struct CudaDevice {
     pub(crate) core: Arc<CudaCore>,
-    /// Held by the thread that extends memory.
+    /// Locked by the thread that extends memory.
     extending: Mutex<()>,
 }
 
@@ -216,7 +216,7 @@ impl CudaDevice {
         }
     }
 
-    /// Checks a request, and submits it with addresses in place of names.
+    /// Checks a request, and submits it with addresses in place of handles.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let elsewhere = |buffer| {
@@ -295,7 +295,7 @@ impl CudaDevice {
         planned.map_err(|error| self.core.here(error))
     }
 
-    /// Checks launches, and returns their shapes.
+    /// Checks launches, and returns the keys of their kernels.
     fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<KernelKey>> {
         // This call submits no work, so the other device need not record a use of its memory.
         let elsewhere = |buffer| peers::visit(&self.core, buffer, None);
@@ -320,7 +320,7 @@ impl CudaDevice {
         self.core.queues.end(queue.id, newest);
     }
 
-    /// Checks that an allocation does not exceed the GPU's memory, and returns the total.
+    /// Checks that an allocation does not exceed the GPU's memory, and returns the GPU's total bytes.
     fn expect_room(&self, operation: &'static str, bytes: u64) -> Result<u64> {
         let status = self.memory()?;
         if bytes > status.total_bytes {
@@ -353,7 +353,7 @@ impl CudaDevice {
         }
     }
 
-    /// Writes to a part of new memory, if the caller requires a proof that it exists.
+    /// If the caller requires proof that new memory exists, writes to a part of it.
     fn prove(
         &self,
         operation: &'static str,

@@ -139,7 +139,7 @@ impl Card {
         self.index as c_int
     }
 
-    /// Queries all facts that need no context.
+    /// Queries all properties of a GPU that need no context.
     pub(crate) fn describe(driver: &Driver, ordinal: c_int) -> DriverResult<Self> {
         let mut device = 0;
         // SAFETY: writes one integer; the driver answers a wrong ordinal with an error.

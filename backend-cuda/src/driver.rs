@@ -88,7 +88,8 @@ impl StatusCode {
         self.0.get()
     }
 
-    /// The driver's name for it, such as `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_<number>` if it has none.
+    /// The driver's name for the code, such as `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_<number>` if it has
+    /// none.
     pub(crate) fn name(self) -> String {
         driver()
             .ok()
@@ -100,7 +101,7 @@ impl StatusCode {
         format!("CUDA_ERROR_{}", self.get())
     }
 
-    /// The driver's description of it; empty if it has none.
+    /// The driver's description of the code; empty if it has none.
     pub(crate) fn sentence(self) -> String {
         driver().ok().and_then(|driver| driver.text(driver.table.get_error_string, self)).unwrap_or_default()
     }
@@ -145,19 +146,14 @@ macro_rules! handles {
     )*};
 }
 handles! {
-    /// A `CUcontext`.
     ContextHandle;
-    /// A `CUstream`.
     StreamHandle;
-    /// A `CUevent`.
     EventHandle;
-    /// A `CUmodule`.
     ModuleHandle;
-    /// A `CUfunction`.
     Function;
 }
 
-/// The order of reads of a batch's sources, and their locations: a `CUmemcpyAttributes`.
+/// Attributes of a batch of copies: when their sources are read, and where they are. A `CUmemcpyAttributes`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchAttributes {
@@ -169,7 +165,7 @@ pub(crate) struct BatchAttributes {
 const _: () = assert!(size_of::<BatchAttributes>() == size_of::<sys::CUmemcpyAttributes>());
 
 impl BatchAttributes {
-    /// The stream orders the reads; the driver finds the locations from the addresses.
+    /// The driver reads the sources in stream order, and finds their locations from the addresses.
     pub(crate) const STREAM_ORDER: Self = Self {
         source_access_order: sys::CUmemcpySrcAccessOrder_enum::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM as c_uint,
         source_location: [0; 2],
@@ -191,7 +187,7 @@ pub(crate) struct AllocationProperties {
 const _: () = assert!(size_of::<AllocationProperties>() == size_of::<sys::CUmemAllocationProp>());
 
 impl AllocationProperties {
-    /// Memory on the GPU of this number, for this process alone.
+    /// Memory on the GPU with this number, for this process alone.
     pub(crate) fn on(ordinal: c_int) -> Self {
         Self {
             kind: sys::CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED as c_uint,
@@ -213,7 +209,7 @@ pub(crate) struct AccessDescription {
 const _: () = assert!(size_of::<AccessDescription>() == size_of::<sys::CUmemAccessDesc>());
 
 impl AccessDescription {
-    /// The GPU of this number reads and writes.
+    /// Read and write access for the GPU with this number.
     pub(crate) fn of(ordinal: c_int) -> Self {
         let flags = sys::CUmemAccess_flags_enum::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as c_uint;
         Self { location: [DEVICE_LOCATION, ordinal], flags }
@@ -256,7 +252,7 @@ macro_rules! table {
                 })
             }
 
-            /// Functions that do nothing and succeed; all optional ones are absent.
+            /// Functions that do nothing and succeed; all optional functions are absent.
             #[cfg(test)]
             pub(crate) fn inert() -> Self {
                 Self {
@@ -361,9 +357,9 @@ impl Table {
     }
 }
 
-/// Returns the driver's installed library, loaded at the first call and never unloaded. On Windows it is
-/// the one in the system's folder, even if other folders have a file of that name. It tries no other
-/// names, as any file that a search finds would run in this process.
+/// Returns the driver's installed library, loaded at the first call and never unloaded. On Windows it is the
+/// file in the system's folder, even if other folders have a file of that name. The function tries no other
+/// names, because any file that a search finds would run in this process.
 pub(crate) fn library() -> Result<&'static Library, &'static Missing> {
     static LIBRARY: OnceLock<Result<Library, Missing>> = OnceLock::new();
     LIBRARY.get_or_init(|| first_of(NAMES, open)).as_ref()
@@ -390,8 +386,8 @@ pub(crate) fn open(name: &str) -> Result<Library, libloading::Error> {
     }
 }
 
-/// Returns the first library of these names that loads, trying each once; else the system's error for the
-/// first that exists.
+/// Returns the first of these libraries that loads, and tries each name once. If none loads, returns the
+/// system's error for the first one that exists.
 pub(crate) fn first_of<L>(
     names: &[&str],
     mut open: impl FnMut(&str) -> Result<L, libloading::Error>,
@@ -414,14 +410,13 @@ pub(crate) fn first_of<L>(
 /// The loaded and initialised driver.
 pub(crate) struct Driver {
     pub(crate) table: Table,
-    /// 1000 × major + 10 × minor of the newest CUDA that it supports.
+    /// Newest CUDA version that the driver supports: 1000 × major + 10 × minor.
     version: u32,
 }
 
 /// The reason why the driver cannot be used.
 #[derive(Clone, Debug)]
 pub(crate) enum Missing {
-    /// The driver's library was not found.
     Library,
     /// The system cannot load the library, for this reason.
     Broken(String),
@@ -429,7 +424,11 @@ pub(crate) enum Missing {
     Symbol(&'static str),
     /// The driver fails to start, for example without a GPU. Has the name and the description of the error
     /// code, because they cannot be queried later.
-    Refused { code: StatusCode, name: String, sentence: String },
+    Refused {
+        code: StatusCode,
+        name: String,
+        sentence: String,
+    },
 }
 
 /// Returns the driver of this process, loaded at the first call. Never panics.
@@ -460,7 +459,7 @@ impl Driver {
         Ok(self)
     }
 
-    /// Creates a driver with other functions.
+    /// Creates a driver with the functions of `table`.
     #[cfg(test)]
     pub(crate) fn with(table: Table) -> Self {
         Self { table, version: 13_000 }

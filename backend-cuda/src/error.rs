@@ -5,7 +5,7 @@ use backend_api::{Absence, AbsenceKind, DeviceInfo, Error, ErrorKind};
 use crate::driver::{Missing, StatusCode};
 
 impl StatusCode {
-    /// Returns the kind of error for this code in a method of [`Device`](backend_api::Device).
+    /// Returns the kind of error for this driver code in a method of [`Device`](backend_api::Device).
     pub(crate) fn kind(self, operation: &str) -> ErrorKind {
         if self.is_fatal() {
             return ErrorKind::Lost;

@@ -30,10 +30,10 @@ const NOT_READY: u32 = 600;
 const LAUNCH_FAILED: u32 = 719;
 const FREE_BYTES: usize = 1 << 40;
 
-/// The start and the length of device memory and page-locked host memory.
+/// The start and the length in bytes of all device memory and page-locked host memory of the fake driver.
 static RANGES: parking_lot::Mutex<BTreeMap<u64, u64>> = parking_lot::Mutex::new(BTreeMap::new());
 
-/// The memory that kernels can access.
+/// Access of emulated kernels to allocated memory only.
 struct Reachable;
 
 impl Reachable {
@@ -67,9 +67,9 @@ impl emulator::EmulatedMemory for Reachable {
 #[derive(Debug, Default)]
 pub(crate) struct FakeStream {
     recorded: AtomicU64,
-    /// Events up to this one are reached; `u64::MAX` until the test holds the stream.
+    /// Number of events that may complete; `u64::MAX` until the test holds the stream.
     open: AtomicU64,
-    /// The code that every later query returns, if not 0.
+    /// The driver code that every later query of the stream returns, if not 0.
     failure: AtomicU64,
     queries: AtomicUsize,
     launches: AtomicUsize,
@@ -85,18 +85,19 @@ struct FakeEvent {
     place: AtomicU64,
 }
 
-/// The driver's behaviour towards a thread, and counts of the thread's calls.
+/// Behaviour of the fake driver towards a thread, set by the test, and counts of the thread's calls.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Driven {
-    /// The number of calls that fail with a shortage: to record an event, and to query a stream.
+    /// The number of calls that fail for lack of resources: recording an event, and querying a stream.
     pub(crate) short_records: usize,
     pub(crate) short_questions: usize,
     /// The number of queries that report an event as pending, independent of its stream.
     pub(crate) late_events: usize,
-    /// True if the GPU is too full for another stream; and the length above which allocations fail.
+    /// True if the GPU is too full for another stream. The next field is the length above which allocations
+    /// fail.
     pub(crate) no_streams: bool,
     pub(crate) no_bytes_above: Option<usize>,
-    /// The number of calls to map memory, and to give GPUs access to it, that fail with a shortage.
+    /// The number of calls that fail for lack of resources: mapping memory, and giving GPUs access to it.
     pub(crate) short_maps: usize,
     pub(crate) short_accesses: usize,
     /// True if the GPU lacks virtual memory management.
@@ -172,7 +173,7 @@ impl FakeStream {
         }
     }
 
-    /// Lets events be reached only up to the `count`-th recorded one.
+    /// Lets events complete only up to the one recorded as number `count`.
     pub(crate) fn open(&self, count: u64) {
         self.open.store(count, Ordering::Release);
     }
@@ -291,7 +292,7 @@ unsafe extern "C" fn device_total_mem(total: *mut usize, _: c_int) -> u32 {
     0
 }
 
-/// Room before each allocation for its length.
+/// Bytes before each allocation for its length.
 const HEADER: usize = 256;
 
 unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
@@ -328,8 +329,7 @@ unsafe extern "C" fn mem_free(address: u64) -> u32 {
     0
 }
 
-/// Reserved address ranges by their start: the number of bytes, of mapped bytes, and of mapped bytes that
-/// GPUs can access.
+/// Reserved address ranges by their start: total bytes, mapped bytes, and mapped bytes that GPUs can access.
 static RESERVED: parking_lot::Mutex<BTreeMap<u64, [usize; 3]>> = parking_lot::Mutex::new(BTreeMap::new());
 const GRANULARITY: usize = 2 << 20;
 
@@ -534,7 +534,7 @@ unsafe extern "C" fn primary_retain(context: *mut ContextHandle, ordinal: c_int)
     0
 }
 
-/// No other GPU reaches the third one.
+/// GPUs can access the memory of all other GPUs except GPU 2.
 unsafe extern "C" fn can_access_peer(answer: *mut c_int, from: c_int, to: c_int) -> u32 {
     // SAFETY: the caller provides room for a number.
     unsafe { answer.write((from != to && to != 2).into()) };
@@ -587,7 +587,7 @@ unsafe extern "C" fn launch(
     0
 }
 
-/// The state behind a module handle: a text, and the kernels that were looked up in it.
+/// The state behind a module handle: a PTX text, and the kernels that were looked up in it.
 #[derive(Debug)]
 struct FakeModule {
     text: String,
@@ -703,7 +703,7 @@ fn leaked(table: Table) -> &'static Driver {
     driver
 }
 
-/// Creates a device on a driver of its own, which has no batch copies.
+/// Creates a device with its own fake driver, which has no batch copies.
 pub(crate) fn device(options: &CudaOptions) -> Arc<CudaDevice> {
     device_on(driver(false), options)
 }
@@ -713,7 +713,7 @@ pub(crate) fn again(device: &CudaDevice) -> Arc<CudaDevice> {
     card_on(device.core.context.driver, device.core.context.ordinal(), &CudaOptions::new())
 }
 
-/// Creates a device on a driver with batch copies.
+/// Creates a device with a fake driver that has batch copies.
 pub(crate) fn device_with_batches(options: &CudaOptions) -> Arc<CudaDevice> {
     device_on(driver(true), options)
 }
@@ -729,7 +729,7 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &CudaOptions) -> Ar
     Arc::new(CudaDevice::new(card, context, options))
 }
 
-/// Creates devices of one driver, for the GPUs of these numbers. Other GPUs reach GPUs 0 and 1.
+/// Creates devices of one fake driver, for the GPUs with these numbers. The memory of GPU 2 cannot be accessed by other GPUs.
 pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
     let driver = leaked(Table { primary_retain, ..driver(false).table });
     // The copy kernels do nothing in this fake driver, so force single copies.
@@ -737,14 +737,14 @@ pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>;
     ordinals.map(|ordinal| card_on(driver, ordinal, &options))
 }
 
-/// Returns the stream of a queue, for the test to hold. Valid as long as the queue.
+/// Returns the stream of a queue, which the test can hold. The stream lives as long as the queue.
 pub(crate) fn stream(device: &CudaDevice, queue: QueueId) -> &FakeStream {
     let queue = device.core.queue("test", queue).unwrap();
     // SAFETY: the stream lives as long as the queue, which the device keeps.
     unsafe { state(queue.stream.raw().0) }
 }
 
-/// A device of the simulated driver with a queue, and memory of each kind.
+/// A device of the fake driver with a queue, and memory of each kind.
 pub(crate) struct FakeScene {
     pub device: Arc<CudaDevice>,
     pub queue: Queue<CudaDevice>,
@@ -753,7 +753,7 @@ pub(crate) struct FakeScene {
 }
 
 impl FakeScene {
-    /// Creates a scene on a driver of its own, with `bytes` bytes of each kind of memory.
+    /// Creates a scene with its own fake driver, and `bytes` bytes of each kind of memory.
     pub(crate) fn new(bytes: usize) -> Self {
         Self::on(device(&CudaOptions::new()), bytes)
     }

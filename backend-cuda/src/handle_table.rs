@@ -14,7 +14,7 @@ use crate::host_memory::{HostAddress, HostRange};
 use crate::memory::DeviceMemory;
 use crate::queue::CudaQueue;
 
-/// The device's memory by name.
+/// The device's memory by id.
 #[derive(Debug, Default)]
 pub(crate) struct CudaMemory {
     device: RwLock<IdMap<BufferId, Arc<DeviceMemory>>>,
@@ -28,7 +28,7 @@ impl CudaMemory {
         handle
     }
 
-    /// Enters host memory under a new name.
+    /// Adds host memory to the table under a new id.
     ///
     /// # Safety
     /// The requirements of [`HostAllocation::new`], for the memory of the range.
@@ -39,7 +39,7 @@ impl CudaMemory {
         handle
     }
 
-    /// Returns memory of this name, for calls that keep it alive themselves.
+    /// Returns the memory with this id, for calls that keep it alive themselves.
     pub(crate) fn device(&self, id: BufferId) -> Option<Arc<DeviceMemory>> {
         self.device.read().get(&id).cloned()
     }
@@ -49,14 +49,14 @@ impl CudaMemory {
         Some(sole(memory))
     }
 
-    /// Removes all names of device memory.
+    /// Removes all device memory from the table.
     pub(crate) fn remove_all_device(&self) -> Vec<DeviceMemory> {
         let all = std::mem::take(&mut *self.device.write());
         all.into_values().map(sole).collect()
     }
 
-    /// Returns memory of this name for another device that reaches it. If a queue will submit work on it,
-    /// the queue is recorded before the name can be removed.
+    /// Returns memory for another device that has peer access. If a queue will submit work on the memory, the
+    /// function records the queue before the id can be removed.
     pub(crate) fn visit(
         &self,
         id: BufferId,
@@ -89,7 +89,7 @@ impl CudaMemory {
         }
     }
 
-    /// Begins look-ups as [`lookup`](Self::lookup), for a call that accepts places of other devices.
+    /// Begins look-ups as [`lookup`](Self::lookup) does, for a call that accepts memory of other devices.
     pub(crate) fn lookup_with<'a>(&'a self, elsewhere: Elsewhere<'a>) -> HandleLookup<'a> {
         HandleLookup { elsewhere: Some(elsewhere), ..self.lookup() }
     }
@@ -98,10 +98,10 @@ impl CudaMemory {
 /// Looks up memory of another device.
 pub(crate) type Elsewhere<'a> = &'a dyn Fn(BufferId) -> Option<Arc<DeviceMemory>>;
 
-/// Waits until calls that are about to use the memory have submitted their work and dropped it.
+/// Waits until calls that are about to use the memory have submitted their work and dropped their reference.
 ///
-/// Such a call began before the name was removed; it holds the memory for some microseconds, or, with
-/// pageable memory, for as long as its copy takes.
+/// Such a call began before the id was removed. It keeps the memory alive for some microseconds or, with
+/// pageable memory, until its copy is done.
 fn sole<T>(mut shared: Arc<T>) -> T {
     let mut turns = 0_u32;
     loop {
@@ -118,9 +118,9 @@ fn sole<T>(mut shared: Arc<T>) -> T {
     }
 }
 
-/// The look-ups of one call. It keeps the memory alive until the call has submitted its work.
+/// The look-ups of one call, which keep the memory alive until the call has submitted its work.
 ///
-/// One call names few pieces of memory many times, so it caches the results.
+/// One call refers to the same memory many times, so the look-ups are cached.
 pub(crate) struct HandleLookup<'a> {
     memory: &'a CudaMemory,
     device: RefCell<Known<BufferId, DeviceMemory>>,
@@ -131,15 +131,15 @@ pub(crate) struct HandleLookup<'a> {
     foreign: RefCell<Vec<(BufferId, Arc<DeviceMemory>)>>,
 }
 
-/// The start and the length of a piece of memory.
+/// The start and the length of memory that was looked up.
 #[derive(Clone, Copy, Debug)]
 struct Found<A> {
     start: A,
     bytes: u64,
 }
 
-/// The results of one call's look-ups. The first needs no allocation: most calls name one piece of each
-/// memory.
+/// The results of one call's look-ups. The first result needs no allocation, because most calls use one
+/// allocation of each kind of memory.
 #[derive(Debug)]
 struct Known<K, V> {
     first: Option<(K, Arc<V>)>,
@@ -192,12 +192,12 @@ impl HandleLookup<'_> {
         })
     }
 
-    /// Returns true if any memory that was looked up so far is another device's.
+    /// Returns true if any memory that was looked up so far belongs to another device.
     pub(crate) fn any_foreign(&self) -> bool {
         !self.foreign.borrow().is_empty()
     }
 
-    /// The context of memory of another device that was looked up.
+    /// Returns the context of memory that was looked up and belongs to another device.
     pub(crate) fn foreign_context(&self, at: backend_api::DeviceSpan<'_>) -> Option<ContextHandle> {
         let foreign = self.foreign.borrow();
         let found = foreign.iter().find(|(known, _)| *known == at.buffer());
@@ -218,8 +218,8 @@ impl HandleLookup<'_> {
         Some(found)
     }
 
-    /// Checks all transfers of a call. A transfer that names the same memory as the one before costs two
-    /// comparisons of numbers.
+    /// Checks all transfers of a call. If a transfer uses the same memory as the previous one, the check
+    /// costs two comparisons of numbers.
     pub(crate) fn check_transfers(&self, transfers: &[Transfer<'_>]) -> Result<()> {
         let mut known: Option<(HostId, u64, BufferId, u64)> = None;
         for transfer in transfers {
@@ -251,12 +251,13 @@ impl HandleLookup<'_> {
         Ok(())
     }
 
-    /// Returns the address of a checked place.
+    /// Returns the address of a checked span of device memory.
     pub(crate) fn device_address(&self, at: backend_api::DeviceSpan<'_>) -> u64 {
         self.device(at.buffer()).map_or(0, |found| found.start).wrapping_add(at.offset())
     }
 
-    /// Returns the address of a checked place, for the processor and, if it is page-locked, for kernels.
+    /// Returns the addresses of a checked span of host memory: for the processor and, if it is page-locked,
+    /// for kernels.
     pub(crate) fn host_address(&self, at: backend_api::HostSpan<'_>) -> HostAddress {
         let start = self.host(at.host()).map_or(HostAddress { host: 0, mapped: None }, |found| found.start);
         HostAddress {

@@ -17,8 +17,8 @@ use crate::driver::{ContextHandle, check, driver};
 use crate::memory::DeviceMemory;
 use crate::options::CudaOptions;
 
-/// Interoperation with `cust` (feature `cust`). A program that changed memory in a stream of `cust`
-/// synchronises that stream first: queues of a device are not ordered with other streams.
+/// Interoperation with `cust` (feature `cust`). A program that changed memory in a stream of `cust` must
+/// synchronise that stream first, because queues of a device are not ordered with other streams.
 impl CudaDevice {
     /// Opens the GPU of a context of `cust`. The device uses that context.
     ///
@@ -67,7 +67,7 @@ impl CudaDevice {
         self.try_export(&buffer).map_err(|error| (error, buffer))
     }
 
-    /// Exports as [`export_cust`](Self::export_cust); after a success the handle is unknown.
+    /// Exports as [`export_cust`](Self::export_cust) does; after a success the handle is unknown.
     fn try_export<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: &BufferHandle,
@@ -164,7 +164,7 @@ impl CudaDevice {
         })
     }
 
-    /// Returns the address and the bytes of memory of `cust`, if it is of this device's context.
+    /// Returns the address and the bytes of memory of `cust`; an error if it belongs to another context.
     fn extent<T: cust::memory::DeviceCopy>(
         &self,
         operation: &'static str,

@@ -14,7 +14,7 @@ use std::ffi::c_void;
 
 use vmarray_support::texts::PackedTexts;
 
-/// Returns the text of a kernel file, as a C string.
+/// Returns the PTX text of a kernel file, as a C string.
 fn ptx(name: &str) -> &'static str {
     static TEXTS: PackedTexts =
         PackedTexts::new(include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx.zlib")));
@@ -26,7 +26,7 @@ pub(crate) fn argument<T>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
 }
 
-/// The offsets of the parts of a queue's scratch memory.
+/// The offsets, in bytes, of the parts of a queue's scratch memory.
 pub(crate) mod scratch {
     /// Offset of a search's state: four 64-bit numbers.
     pub(crate) const STATE: u64 = 0;
@@ -39,21 +39,21 @@ pub(crate) mod scratch {
     pub(crate) const PATTERN: u64 = VALUE + 4096;
     /// Offset of the number of matches in each chunk, 32 bits each.
     pub(crate) const COUNTS: u64 = PATTERN + 16 * 4096;
-    /// Offset of two 64-bit numbers for each chunk with matches: the chunk, and the place of its matches in
-    /// the result.
+    /// Offset of two 64-bit numbers for each chunk with matches: the chunk, and the position of its matches
+    /// in the result.
     pub(crate) const HITS: u64 = COUNTS + 4 * CHUNKS_MAX;
     /// Offset of the counts of a histogram, 64 bits each.
     pub(crate) const BINS: u64 = HITS + 16 * CHUNKS_MAX;
     pub(crate) const BYTES: u64 = BINS + 8 * backend_api::Compute::BINS_MAX as u64;
     pub(crate) const CHUNKS_MAX: u64 = 96 << 10;
-    /// The driver allocates memory in steps of 2 MiB.
+    /// The scratch memory fits into 2 MiB, the driver's step of allocation.
     const _: () = assert!(BYTES <= 2 << 20);
     const _: () = assert!(COUNTS - PATTERN >= backend_api::kernel::Body::TABLE_BYTES_MAX);
 }
 
-/// Translates a text by NVIDIA's assembler, which `VMARRAY_PTXAS` names: the driver does so with the same
-/// code, but only on a machine with a GPU. An assembler that no longer knows the target translates for the
-/// oldest one of CUDA 13.
+/// Translates a PTX text by NVIDIA's assembler, which `VMARRAY_PTXAS` names. The driver contains the same
+/// assembler, but needs a GPU. If the assembler no longer knows the target, translates for the oldest target
+/// of CUDA 13.
 #[cfg(test)]
 fn assemble(target: &str, text: &str) {
     let text = text.trim_end_matches('\0');

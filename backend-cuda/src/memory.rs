@@ -11,9 +11,9 @@ use crate::context::CudaContext;
 use crate::driver::{DriverResult, StreamHandle, check};
 use crate::reserved::ReservedRange;
 
-/// A queue of another device that uses a place in memory.
+/// A queue of another device whose work uses memory of this device.
 pub(crate) trait VisitingQueue: std::fmt::Debug + Send + Sync {
-    /// Blocks until the work of the queue is over.
+    /// Blocks until the work of the queue has ended.
     fn await_work(&self) -> DriverResult;
 }
 
@@ -23,11 +23,11 @@ pub(crate) struct DeviceMemory {
     context: Arc<CudaContext>,
     pub(crate) address: u64,
     bytes: AtomicU64,
-    /// The number of bytes that the driver allocated, which may be more.
+    /// The number of bytes that the driver allocated, which may exceed `bytes`.
     allocated: u64,
-    /// The address range that contains it, if it can be extended, and its greatest length.
+    /// For extensible memory: its address range, and its greatest length in bytes.
     reserved: Option<(ReservedRange, u64)>,
-    /// Queues of other devices that use a place in it.
+    /// Queues of other devices whose work uses this memory.
     visitors: Mutex<Vec<Weak<dyn VisitingQueue>>>,
 }
 
@@ -56,7 +56,7 @@ impl DeviceMemory {
         Self { context, address, bytes, allocated, reserved: None, visitors }
     }
 
-    /// Allocates memory that can grow to `most` bytes. Reserves addresses for `most_here` of them.
+    /// Allocates memory that can grow to `most` bytes. Reserves addresses for `most_here` bytes.
     pub(crate) fn extensible(
         context: &Arc<CudaContext>,
         bytes: u64,
@@ -74,12 +74,12 @@ impl DeviceMemory {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// The address range that contains it, if it can be extended, and its greatest length.
+    /// For extensible memory, returns its address range and its greatest length in bytes.
     pub(crate) fn reserved(&self) -> Option<&(ReservedRange, u64)> {
         self.reserved.as_ref()
     }
 
-    /// Publishes the new length.
+    /// Makes the new length of extended memory visible to other threads.
     pub(crate) fn lengthen(&self, bytes: u64) {
         self.bytes.fetch_max(bytes, Ordering::AcqRel);
     }
@@ -90,7 +90,7 @@ impl DeviceMemory {
         Self::at(context, address, bytes)
     }
 
-    /// Gives the memory away: returns the address, which the receiver frees. It cannot be extended.
+    /// Gives the memory to other code, which frees the returned address. The memory must not be extensible.
     #[cfg(feature = "cust")]
     pub(crate) fn give(mut self) -> u64 {
         *self.bytes.get_mut() = 0;
@@ -101,7 +101,7 @@ impl DeviceMemory {
         &self.context
     }
 
-    /// Records a queue of another device that uses a place in it.
+    /// Records a queue of another device whose work uses this memory.
     pub(crate) fn note_visitor(&self, queue: Weak<dyn VisitingQueue>) {
         let mut visitors = self.visitors.lock();
         if !visitors.iter().any(|visitor| std::ptr::addr_eq(visitor.as_ptr(), queue.as_ptr())) {
@@ -110,7 +110,8 @@ impl DeviceMemory {
         }
     }
 
-    /// Blocks until the work of other devices' queues on it is over. The name was removed before.
+    /// Blocks until other devices' work on this memory has ended. The caller has removed its id from the
+    /// table.
     pub(crate) fn await_visitors(&self) {
         let visitors = std::mem::take(&mut *self.visitors.lock());
         for queue in visitors.iter().filter_map(Weak::upgrade) {
@@ -121,7 +122,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Writes zeroes to a part of it, in the order of a stream.
+    /// Enqueues writes of zeroes to a part of the memory in a stream.
     pub(crate) fn clear(&self, part: Range<u64>, stream: StreamHandle) -> DriverResult {
         let (start, bytes) = (self.address + part.start, (part.end - part.start) as usize);
         let _current = self.context.enter()?;
@@ -129,7 +130,8 @@ impl DeviceMemory {
         check(unsafe { (self.context.driver.table.memset_d8_async)(start, 0, bytes, stream) })
     }
 
-    /// Writes zeroes to all of it in the wiping stream, and waits for that: this may delay other work.
+    /// Writes zeroes to all of the memory in the wiping stream, and blocks until that is done. This may delay
+    /// other work.
     fn wipe(&self, wiper: StreamHandle) -> DriverResult {
         self.clear(0..self.bytes(), wiper)?;
         // SAFETY: the stream lives as long as the context.

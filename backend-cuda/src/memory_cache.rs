@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-/// The cached memory of a context, for the devices that were opened with it.
+/// Released memory that a driver context keeps for reuse by its devices.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryCache {
     pub(crate) state: Mutex<CachedPieces>,
@@ -15,7 +15,7 @@ pub(crate) struct MemoryCache {
 pub(crate) struct CachedPieces {
     /// The allocations in the order of release.
     pub(crate) pieces: Vec<CachedPiece>,
-    /// True if a thread will free them in time.
+    /// True if a thread will free expired memory.
     pub(crate) is_watched: bool,
 }
 

@@ -25,7 +25,7 @@ const LATELY: c_uint = 0;
 /// `NVML_AGGREGATE_ECC`: since the card was made.
 const EVER: c_uint = 1;
 
-/// An `nvmlDevice_t`: a name that the library looks up.
+/// An `nvmlDevice_t`: NVML's handle of a GPU.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct CardHandle(*mut c_void);
@@ -45,7 +45,7 @@ driver::table! {
     }
 }
 
-/// Returns the report of the GPU at a PCI address; unknown facts are `None`.
+/// Returns the memory errors of the GPU at a PCI address; unknown values are `None`.
 pub(crate) fn health(address: &str) -> CardHealth {
     static STARTED: OnceLock<Option<Table>> = OnceLock::new();
     STARTED.get_or_init(load).as_ref().map(|table| table.health(address)).unwrap_or_default()

@@ -9,10 +9,11 @@ use crate::core::CudaCore;
 use crate::memory::DeviceMemory;
 use crate::queue::CudaQueue;
 
-/// All open devices. No reference keeps a device alive beyond the lock: its drop removes it first.
+/// All open CUDA devices of the process. The drop of a device removes it first, so the list keeps no device
+/// alive.
 static DEVICES: RwLock<Vec<Weak<CudaCore>>> = RwLock::new(Vec::new());
 
-/// Enters a device.
+/// Adds a device to the list.
 pub(crate) fn add(core: &Arc<CudaCore>) {
     DEVICES.write().push(Arc::downgrade(core));
 }
@@ -30,7 +31,7 @@ fn find<R>(core: &CudaCore, mut look: impl FnMut(&CudaCore) -> Option<R>) -> Opt
     others.find_map(|other| look(&*other.upgrade()?))
 }
 
-/// Returns the access to memory of the device with these facts.
+/// Returns the access to memory of the device `other`.
 pub(crate) fn reach(core: &CudaCore, other: &DeviceInfo) -> Reach {
     let mut all = (core.card.info == *other).then_some(true);
     find(core, |peer| {
@@ -43,8 +44,8 @@ pub(crate) fn reach(core: &CudaCore, other: &DeviceInfo) -> Reach {
     if all == Some(true) { Reach::Maps } else { Reach::No }
 }
 
-/// Returns memory of another device that this one reaches. `queue` is the queue that will submit work on
-/// it, if any.
+/// Returns memory of another device to which this device has peer access. `queue` is the queue that will
+/// submit work on the memory, if any.
 pub(crate) fn visit(
     core: &CudaCore,
     id: BufferId,
@@ -53,10 +54,10 @@ pub(crate) fn visit(
     find(core, |peer| peer.memory.visit(id, queue, || core.context.reaches(&peer.context)))
 }
 
-/// Returns the queue of another device's ticket; `None` if the ticket is done, or will never be.
+/// Returns the queue of another device's ticket; `None` if the ticket is done, or will never be done.
 ///
 /// # Errors
-/// [`UnknownHandle`](ErrorKind::UnknownHandle) if no device knows it.
+/// [`UnknownHandle`](ErrorKind::UnknownHandle) if no device has issued it.
 pub(crate) fn queue_of(
     core: &CudaCore,
     operation: &'static str,

@@ -17,24 +17,25 @@ use crate::driver::{DriverResult, StatusCode};
 use crate::memory::{DeviceMemory, VisitingQueue};
 use crate::staging::StagingRing;
 
-/// A queue of a device. Its stream is destroyed with it, when the last thread that uses it drops it.
+/// A queue of a device. The last thread that uses the queue drops it, and the drop destroys its stream.
 #[derive(Debug)]
 pub(crate) struct CudaQueue {
     pub(crate) id: QueueId,
     pub(crate) context: Arc<CudaContext>,
     pub(crate) stream: Stream,
-    /// Held during a submission, which orders the tickets.
+    /// Locked during a submission, which orders the tickets.
     pub(crate) order: Mutex<SubmissionOrder>,
     pub(crate) submitted: AtomicU64,
-    /// The newest value done when the device was lost; no later value becomes done. `u64::MAX` before.
+    /// The newest value that was done when the device was lost; no later value becomes done. `u64::MAX`
+    /// before a loss.
     frozen: AtomicU64,
     events: QueueEvents,
     pub(crate) staging: Mutex<StagingRing>,
-    /// The number of unread reports and of recorded failures. While it is 0, all reached values have
+    /// The number of unread reports and of recorded failures. If it is 0, all completed values have
     /// succeeded.
     pub(crate) attention: AtomicU64,
     waiters: Mutex<Vec<(u64, Waker)>>,
-    /// True if the watcher knows the queue.
+    /// True if the watcher thread polls the queue.
     pub(crate) is_watched: AtomicBool,
 }
 
@@ -44,23 +45,23 @@ impl VisitingQueue for CudaQueue {
     }
 }
 
-/// The state of a queue's submitting side.
+/// The part of a queue's state that submissions use, under one lock.
 #[derive(Debug, Default)]
 pub(crate) struct SubmissionOrder {
-    /// Set when the queue is released: a thread that still holds it submits no more work.
+    /// True after the queue was released: a thread that still refers to it submits no more work.
     pub(crate) ended: bool,
-    /// Device memory for kernels of this queue, which run one after the other.
+    /// Scratch memory for kernels of this queue, which run one after the other.
     pub(crate) scratch: Option<DeviceMemory>,
     /// True if the search's state in the scratch memory was zeroed.
     pub(crate) search_ready: bool,
-    /// True if the launches' state there was zeroed.
+    /// True if the launches' state in the scratch memory was zeroed.
     pub(crate) launch_ready: bool,
     /// Device memory for pageable data that kernels must access.
     pub(crate) bounce: Option<DeviceMemory>,
-    /// Device memory for items' private memory, and the most of it that was requested so far.
+    /// Device memory for private heaps of work-items, and the most of it that was requested so far.
     pub(crate) slabs: Option<DeviceMemory>,
     pub(crate) slabs_wanted: u64,
-    /// Recorded after launches of the copy kernel whose lists are reused within a submission.
+    /// Events after launches of the copy kernel whose lists are reused within a submission.
     pub(crate) list_events: Vec<Event>,
 }
 
@@ -90,7 +91,7 @@ impl CudaQueue {
         Ticket { queue: self.id, value }
     }
 
-    /// Returns the newest value that is done; exact if it is below `wanted`.
+    /// Returns the newest ticket value that is done; exact if it is below `wanted`.
     pub(crate) fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let frozen = self.frozen.load(Ordering::Acquire);
         if frozen != u64::MAX {
@@ -99,14 +100,14 @@ impl CudaQueue {
         self.events.reached(wanted)
     }
 
-    /// Returns true if a value is done, and false if the driver returns an error.
+    /// Returns true if a ticket value is done; false if the driver returns an error.
     pub(crate) fn is_reached(&self, value: u64) -> bool {
         self.reached(value).is_ok_and(|reached| reached >= value)
     }
 
-    /// Returns true if a value is done whose stream was found empty. With 16 polling threads, the driver
-    /// (580, an H200) reported events as pending for up to 1.5 ms after it had reported their stream as
-    /// empty.
+    /// Returns true if a ticket value is done after its stream was found empty. With 16 polling threads, the
+    /// driver (580, an H200) reported events as pending for up to 1.5 ms after it had reported their stream
+    /// as empty.
     pub(crate) fn is_reached_soon(&self, value: u64) -> bool {
         const PATIENCE: Duration = Duration::from_secs(2);
         let start = Instant::now();
@@ -119,8 +120,8 @@ impl CudaQueue {
         true
     }
 
-    /// Like [`is_reached`](Self::is_reached), for callers that poll repeatedly: `false` also while another
-    /// thread polls.
+    /// Like [`is_reached`](Self::is_reached), for callers that poll repeatedly: also returns `false` while
+    /// another thread polls.
     pub(crate) fn seems_reached(&self, value: u64) -> bool {
         let frozen = self.frozen.load(Ordering::Acquire);
         if frozen != u64::MAX {
@@ -129,17 +130,17 @@ impl CudaQueue {
         self.events.glimpse(value).is_ok_and(|reached| reached >= value)
     }
 
-    /// Records an event for a value behind all earlier work. The context is current.
+    /// Records an event for a ticket value after all earlier work. The context must be current.
     pub(crate) fn record(&self, value: u64) -> DriverResult {
         self.events.record(&self.stream, value)
     }
 
-    /// Makes later work of `stream` wait for a value. The context is current.
+    /// Makes later work of `stream` wait for a ticket value. The context must be current.
     pub(crate) fn order_before(&self, stream: &Stream, value: u64) -> DriverResult {
         self.events.order(stream, value)
     }
 
-    /// Returns the outcome of the work of a completed value.
+    /// Returns the result of the work of a completed ticket value.
     pub(crate) fn outcome(&self, value: u64) -> Result<()> {
         if self.attention.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -149,7 +150,7 @@ impl CudaQueue {
         staging.failure(value).map_or(Ok(()), Err)
     }
 
-    /// Returns `Ok` if all work of the stream is done, or the driver's code.
+    /// Returns `Ok` if all work of the stream is done, otherwise the driver's code.
     pub(crate) fn query(&self) -> DriverResult {
         let _current = self.context.enter()?;
         self.stream.query()
@@ -161,7 +162,7 @@ impl CudaQueue {
         self.stream.synchronize()
     }
 
-    /// Blocks until the stream is empty, and repeats that for long if the driver is short of memory: no
+    /// Blocks until the stream is empty, and retries for long if the driver is short of memory, because no
     /// work may be in flight afterwards.
     pub(crate) fn drain_for_sure(&self) -> DriverResult {
         const PATIENCE: Duration = Duration::from_secs(10);
@@ -176,14 +177,14 @@ impl CudaQueue {
         }
     }
 
-    /// Stops the progress of the queue.
+    /// Stops the progress of the queue after the loss of the device.
     pub(crate) fn freeze(&self) {
         let reached = self.events.reached(u64::MAX).unwrap_or_else(|_| self.events.reached(0).unwrap_or(0));
         let reached = reached.min(self.newest());
         let _ = self.frozen.compare_exchange(u64::MAX, reached, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Adds a waker, unless `is_settled` returns, under the lock of delivery, that it would be too late.
+    /// Adds a waker, unless `is_settled`, called under the lock, returns that it would be too late.
     pub(crate) fn add_waiter(&self, value: u64, waker: Waker, is_settled: impl FnOnce() -> bool) {
         let mut waiters = self.waiters.lock();
         if is_settled() {
@@ -194,21 +195,22 @@ impl CudaQueue {
         }
     }
 
-    /// Wakes the waiters of reached values. The caller holds no lock.
+    /// Calls the wakers of completed values. The calling thread must hold no lock.
     pub(crate) fn deliver(&self, reached: u64) {
         let mut due = Vec::new();
         self.take_due(reached, &mut due);
         wake_all(due);
     }
 
-    /// Takes the wakers of reached values. Returns true if others are left.
+    /// Removes the wakers of completed values and appends them to `due`. Returns true if other wakers are
+    /// left.
     pub(crate) fn take_due(&self, reached: u64, due: &mut Vec<Waker>) -> bool {
         let mut waiters = self.waiters.lock();
         due.extend(waiters.extract_if(.., |(value, _)| *value <= reached).map(|(_, waker)| waker));
         !waiters.is_empty()
     }
 
-    /// The lowest value that a waiter waits for.
+    /// The lowest ticket value for which a waker waits.
     pub(crate) fn awaited(&self) -> Option<u64> {
         self.waiters.lock().iter().map(|(value, _)| *value).min()
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::context::CudaContext;
 use crate::driver::{AccessDescription, AllocationProperties, DriverResult, StatusCode, Table, check};
 
-/// An address range whose first part is mapped to memory. The drop releases both; no work in flight may
+/// An address range whose first part is mapped to GPU memory. The drop releases both; no work in flight may
 /// use them then.
 #[derive(Debug)]
 pub(crate) struct ReservedRange {
@@ -18,8 +18,8 @@ pub(crate) struct ReservedRange {
     bytes: usize,
     /// The granularity of mapped memory in bytes.
     granularity: usize,
-    /// All GPUs with access to the memory, including this one. Peer access between contexts does not cover
-    /// it.
+    /// All GPUs with access to the memory, including this one, because peer access between contexts does not
+    /// cover mapped memory.
     cards: Vec<AccessDescription>,
     pieces: Mutex<Pieces>,
 }
@@ -27,12 +27,12 @@ pub(crate) struct ReservedRange {
 /// The mapped memory, in the order of addresses.
 #[derive(Debug, Default)]
 struct Pieces {
-    /// Each with its number of bytes, in the order of addresses.
+    /// Handles of the driver's allocations, each with its number of bytes, in the order of addresses.
     handles: Vec<(u64, usize)>,
     bytes: usize,
 }
 
-/// The driver's functions, which it has all or none of.
+/// The driver's functions for virtual memory; a driver has all of them or none.
 struct Calls {
     reserve: unsafe extern "C" fn(*mut u64, usize, usize, u64, u64) -> u32,
     free: unsafe extern "C" fn(u64, usize) -> u32,
@@ -63,8 +63,8 @@ impl Calls {
 }
 
 impl ReservedRange {
-    /// Reserves `bytes` bytes of addresses, without memory. [`NOT_SUPPORTED`](StatusCode::NOT_SUPPORTED) if
-    /// the driver or the GPU cannot.
+    /// Reserves `bytes` bytes of addresses, without memory. Returns
+    /// [`NOT_SUPPORTED`](StatusCode::NOT_SUPPORTED) if the driver or the GPU cannot do so.
     pub(crate) fn new(context: &Arc<CudaContext>, bytes: u64) -> DriverResult<Self> {
         let (table, ordinal) = (&context.driver.table, context.ordinal());
         let calls = Calls::of(table)?;
@@ -92,7 +92,7 @@ impl ReservedRange {
         Ok(Self { context, address, bytes, granularity, cards, pieces })
     }
 
-    /// Returns the GPU of this number, and the GPUs that reach its memory.
+    /// Returns the GPU of this number, and the GPUs with peer access to its memory.
     fn cards_that_reach(table: &Table, ordinal: c_int) -> DriverResult<Vec<AccessDescription>> {
         let mut count = 0;
         // SAFETY: writes one integer.
@@ -124,7 +124,7 @@ impl ReservedRange {
         whole.saturating_sub(self.mapped_bytes())
     }
 
-    /// Maps memory to the first `bytes` bytes. After an error no more is mapped than before.
+    /// Maps memory to the first `bytes` bytes. After an error the mapped memory is the same as before.
     pub(crate) fn extend(&self, bytes: u64) -> DriverResult {
         let calls = Calls::of(&self.context.driver.table)?;
         let mut pieces = self.pieces.lock();

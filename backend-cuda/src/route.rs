@@ -35,31 +35,29 @@ use backend_api::{Route, Routing};
 mod calls;
 
 /// Up to this number of pieces the driver's batch is faster than a kernel, except for uploads of short
-/// ones.
+/// pieces.
 const BATCH_PIECES: usize = 8;
-/// Pieces with a shorter mean length are uploaded by kernel, if they are more than two.
+/// If a call uploads more than two pieces of a shorter mean length (in bytes), a kernel copies them.
 const SHORT_BYTES: u64 = 32 << 10;
-/// The mean length from which the copy engine copies any number of pieces.
+/// The mean length in bytes from which the copy engine copies any number of pieces.
 const BATCH_BYTES: u64 = 256 << 10;
-/// Without a batch: up to this number of pieces go singly,
+/// If the driver has no batch, calls with up to this number of pieces use single copies.
 const SINGLE_PIECES: usize = 2;
-/// and pieces of at least this mean length.
+/// If the driver has no batch, pieces of at least this mean length in bytes are single copies.
 const SINGLE_BYTES: u64 = 1 << 20;
 
 /// The direction of a call's pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PieceDirection {
-    /// All copies go from the host to the GPU.
     Upload,
-    /// All copies go from the GPU to the host.
     Download,
     /// All copies are within the GPU.
     Internal,
-    /// Copies go in different directions. In the copy engine, each change of direction costs a wait.
+    /// Copies go in different directions. Each change of direction costs the copy engine a wait.
     Mixed,
 }
 
-/// The pieces of a call.
+/// Number, size and direction of the copies of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallPieces {
     pub(crate) pieces: usize,
@@ -67,23 +65,23 @@ pub(crate) struct CallPieces {
     pub(crate) direction: PieceDirection,
 }
 
-/// The routes that are possible for them.
+/// The routes that are possible for the copies of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Possible {
     pub(crate) batch: bool,
     pub(crate) kernel: bool,
 }
 
-/// The requested routes.
+/// The routes that the caller or the table requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoutePreferences {
-    /// One route for all pieces; if it is impossible, they go singly.
+    /// One route for all pieces; if it is impossible, they become single copies.
     pub(crate) forced: Option<Route>,
     /// The measured routes for the GPU.
     pub(crate) routing: Routing,
 }
 
-/// Chooses the route of a call's pieces.
+/// Chooses the route for the copies of a call.
 pub(crate) fn choose(load: CallPieces, possible: Possible, preferences: &RoutePreferences) -> Route {
     let is_possible = |route: &Route| match route {
         Route::Kernel => possible.kernel,

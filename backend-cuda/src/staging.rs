@@ -12,13 +12,13 @@ use crate::context::CudaContext;
 use crate::driver::DriverResult;
 use crate::host_memory::HostRange;
 
-/// The bytes that a queue can lend at once. Pinned memory is allocated at the first use only.
+/// The bytes of staging memory of a queue. The pinned memory is allocated at its first use.
 pub(crate) const STAGING_BYTES: usize = 512 << 10;
 const ALIGNMENT: u64 = 16;
 
-/// The staging memory of one queue: a ring, lent and returned in the order of submission.
+/// The staging memory of one queue: a ring buffer, borrowed and returned in the order of submission.
 ///
-/// Positions only rise; a position's place in the memory is its remainder by the length.
+/// Positions in the ring only rise; the offset in the memory is the position modulo the length.
 #[derive(Debug, Default)]
 pub(crate) struct StagingRing {
     memory: Option<HostRange>,
@@ -29,23 +29,23 @@ pub(crate) struct StagingRing {
 
 #[derive(Debug)]
 struct Lease {
-    /// The ticket after which the GPU does not use it any more.
+    /// The ticket value after which the GPU no longer uses the piece.
     value: u64,
     start: u64,
-    /// The report to read then.
+    /// The report to read when the ticket is done.
     report: Option<Report>,
 }
 
-/// Two numbers that an indexed kernel writes: whether an index was outside, and its position in the list
-/// of its launch.
+/// Two numbers that a gather or scatter kernel writes: 1 if an index was out of bounds, and the position of
+/// that index in the list of its launch.
 #[derive(Debug)]
 struct Report {
     operation: &'static str,
-    /// The position in the call's list at which the launch began.
+    /// The position in the call's list of indices at which the launch began.
     first: u64,
 }
 
-/// A lent piece.
+/// A borrowed piece of staging memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loan {
     pub(crate) host: *mut u8,
@@ -56,12 +56,12 @@ pub(crate) struct Loan {
 #[derive(Debug)]
 pub(crate) enum Lent {
     Piece(Loan),
-    /// The ring has room after this ticket is done.
+    /// The ring has free memory after this ticket is done.
     After(u64),
 }
 
 impl StagingRing {
-    /// Lends `bytes` bytes, at most [`STAGING_BYTES`], until ticket `value` is done. `reached` is the
+    /// Borrows `bytes` bytes, at most [`STAGING_BYTES`], until the ticket `value` is done. `reached` is the
     /// newest completed value, and `node` the GPU's NUMA node.
     pub(crate) fn lend(
         &mut self,
@@ -98,7 +98,7 @@ impl StagingRing {
         Ok(Lent::Piece(Loan { host, mapped: mapped + offset }))
     }
 
-    /// Marks the piece lent last as a report. It was zeroed before.
+    /// Marks the piece borrowed last as a report. The caller has zeroed the piece.
     pub(crate) fn expect_report(&mut self, operation: &'static str, first: u64, attention: &AtomicU64) {
         if let Some(lease) = self.leases.back_mut() {
             lease.report = Some(Report { operation, first });
@@ -106,7 +106,7 @@ impl StagingRing {
         }
     }
 
-    /// Ends the loans of tickets up to `reached`, and reads their reports.
+    /// Returns the pieces of tickets up to `reached` to the ring, and reads their reports.
     pub(crate) fn settle(&mut self, reached: u64, attention: &AtomicU64) {
         while let Some(lease) = self.leases.pop_front_if(|lease| lease.value <= reached) {
             let Some(report) = lease.report else { continue };
@@ -129,7 +129,8 @@ impl StagingRing {
         }
     }
 
-    /// Reads the report at a position: the place in the list of an index outside.
+    /// Reads the report at a position of the ring: returns the position in the list of an index out of
+    /// bounds.
     fn read(&self, start: u64) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let offset = (start % STAGING_BYTES as u64) as usize;
@@ -142,7 +143,7 @@ impl StagingRing {
         (failed != 0).then_some(position)
     }
 
-    /// Drops the loans of a failed call whose work is not in flight any more.
+    /// Returns the pieces of a failed call, whose work is no longer in flight.
     pub(crate) fn abandon(&mut self, value: u64, attention: &AtomicU64) {
         while let Some(lease) = self.leases.pop_back_if(|lease| lease.value == value) {
             self.head = lease.start;

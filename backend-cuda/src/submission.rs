@@ -15,11 +15,11 @@ use crate::memory::DeviceMemory;
 use crate::queue::{CudaQueue, SubmissionOrder};
 use crate::staging::{Lent, Loan};
 
-/// The most bytes of a queue for its items' private memory, unless one block needs more.
+/// The maximum bytes of a queue's private heaps, unless one block needs more.
 const SLABS_BYTES: u64 = 1 << 30;
 
 impl CudaCore {
-    /// Submits work to a queue as one ticket. After a failure, waits until none of it is in flight.
+    /// Submits work to a queue as one ticket. After a failure, blocks until none of the work is in flight.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         operation: &'static str,
@@ -45,7 +45,7 @@ impl CudaCore {
     }
 }
 
-/// An unfinished submission: its drop waits until none of the work is in flight.
+/// An unfinished submission: its drop blocks until none of its work is in flight.
 struct Unfinished<'a> {
     core: &'a Arc<CudaCore>,
     queue: &'a Arc<CudaQueue>,
@@ -64,7 +64,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// A submission in progress. The context is current.
+/// A submission in progress. The context is current while it exists.
 #[derive(Debug)]
 pub(crate) struct CudaSubmission<'a> {
     pub(crate) core: &'a Arc<CudaCore>,
@@ -78,7 +78,7 @@ impl CudaSubmission<'_> {
         &self.core.context
     }
 
-    /// Lends pinned memory until the submission is done; at most
+    /// Borrows pinned memory until the submission is done; at most
     /// [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
     pub(crate) fn lend(&mut self, bytes: usize) -> DriverResult<Loan> {
         loop {
@@ -107,7 +107,8 @@ impl CudaSubmission<'_> {
         }
     }
 
-    /// Lends pinned memory with two zeroes, which an indexed kernel overwrites to make the ticket fail.
+    /// Borrows pinned memory with two zeroes, which a gather or scatter kernel overwrites to make the ticket
+    /// fail.
     pub(crate) fn report(&mut self, operation: &'static str, first: u64) -> DriverResult<u64> {
         let loan = self.lend(16)?;
         // SAFETY: the loan has 16 bytes, and no work in flight uses them.
@@ -120,7 +121,8 @@ impl CudaSubmission<'_> {
         &self.queue.stream
     }
 
-    /// The address of this queue's scratch memory on the GPU; it holds data of earlier work of this queue.
+    /// Returns the address of the queue's scratch memory on the GPU, which has data of earlier work of the
+    /// queue.
     pub(crate) fn scratch(&mut self) -> DriverResult<u64> {
         if let Some(scratch) = &self.order.scratch {
             return Ok(scratch.address);
@@ -130,7 +132,7 @@ impl CudaSubmission<'_> {
         Ok(self.order.scratch.insert(scratch).address)
     }
 
-    /// Returns at least `bytes` bytes on the GPU for data on its way to or from pageable memory.
+    /// Returns at least `bytes` bytes on the GPU, as an intermediate buffer for pageable memory.
     pub(crate) fn bounce(&mut self, bytes: u64) -> DriverResult<u64> {
         if let Some(bounce) = &self.order.bounce
             && bounce.bytes() >= bytes
@@ -144,8 +146,8 @@ impl CudaSubmission<'_> {
         Ok(self.order.bounce.insert(bounce).address)
     }
 
-    /// Allocates private memory of `of_block` bytes for each of `blocks` blocks. Returns its address and
-    /// the number of blocks. The number is lower if the memory would be too large or the GPU is full.
+    /// Allocates private heaps: `of_block` bytes for each of `blocks` blocks. Returns the address and the
+    /// number of blocks, which is lower if the memory would be too large or the GPU is full.
     pub(crate) fn slabs(&mut self, of_block: u64, blocks: u64) -> DriverResult<(u64, u64)> {
         if of_block == 0 {
             return Ok((0, blocks));
@@ -170,8 +172,7 @@ impl CudaSubmission<'_> {
         }
     }
 
-    /// Copies bytes to device memory, in the order of the queue. At most
-    /// [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
+    /// Enqueues a copy of bytes to device memory. At most [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
     pub(crate) fn send(&mut self, bytes: &[u8], to: u64) -> DriverResult {
         let loan = self.lend(bytes.len())?;
         // SAFETY: the loan has this length, and no work in flight uses it.

@@ -9,7 +9,7 @@ use vmarray_support::backends::wake_all;
 
 use crate::queue::CudaQueue;
 
-/// The state that the watcher shares with its clients.
+/// The state that the watcher thread shares with the device.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionThread {
     pub(crate) state: Mutex<WatchState>,
@@ -18,7 +18,7 @@ pub(crate) struct CompletionThread {
 
 #[derive(Debug, Default)]
 pub(crate) struct WatchState {
-    /// Queues with waiters that the watcher has not seen yet.
+    /// Queues with waiters that the watcher has not polled yet.
     pub(crate) added: Vec<Arc<CudaQueue>>,
     pub(crate) thread: Option<JoinHandle<()>>,
     pub(crate) stopped: bool,
@@ -28,8 +28,8 @@ pub(crate) struct WatchState {
 }
 
 impl CompletionThread {
-    /// Ends the thread, and waits for its end unless it runs wakers: a waker may wait for a lock that the
-    /// caller holds, or call this.
+    /// Ends the thread, and waits for its end. Does not wait while the thread runs wakers, because a waker
+    /// may wait for a lock of the caller, or call this function.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -46,7 +46,7 @@ impl CompletionThread {
         }
     }
 
-    /// Runs wakers in the thread.
+    /// Calls wakers in the watcher thread.
     pub(crate) fn wake(&self, due: Vec<Waker>) {
         self.state.lock().is_waking = true;
         self.changed.notify_all();

@@ -18,9 +18,9 @@ use crate::core::CudaCore;
 use crate::queue::CudaQueue;
 use crate::wakers::CompletionThread;
 
-/// The time in which it polls without a pause after progress or a new waiter.
+/// The time for which the watcher polls without a pause after progress or a new waiter.
 const EAGER: Duration = Duration::from_micros(200);
-/// The part of the time since then that it sleeps until its next poll.
+/// Reciprocal of the part of the time since then that the watcher sleeps until its next poll.
 const PAUSE_PART: u32 = 32;
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -28,7 +28,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 const EXAMINE_ROUNDS: u32 = 64;
 
 impl CudaCore {
-    /// Wakes `waker` once a value is done or the device is lost.
+    /// Calls `waker` when a ticket value is done or the device is lost.
     pub(crate) fn wake(self: &Arc<Self>, queue: &Arc<CudaQueue>, value: u64, waker: Waker) {
         let mut is_waiting = true;
         queue.add_waiter(value, waker, || {
@@ -47,9 +47,9 @@ impl CudaCore {
         }
     }
 
-    /// Polls a queue until it has no waiters.
+    /// Makes the watcher poll a queue until the queue has no waiters.
     ///
-    /// Starts the thread if needed. If the system cannot start one, the caller must poll itself.
+    /// Starts the thread if necessary. If the system cannot start a thread, the caller must poll itself.
     fn watch_queue(self: &Arc<Self>, queue: &Arc<CudaQueue>) -> std::io::Result<()> {
         let mut state = self.watch.state.lock();
         if state.thread.is_none() {
@@ -66,7 +66,7 @@ impl CudaCore {
     }
 }
 
-/// Records the end of the thread.
+/// Guard whose drop records the end of the watcher thread.
 struct Ended<'a>(&'a CompletionThread);
 
 impl Drop for Ended<'_> {
@@ -125,7 +125,7 @@ fn run(watch: &CompletionThread, core: &Weak<CudaCore>) {
     }
 }
 
-/// Takes the due wakers of a queue. Returns true if it has others.
+/// Removes the due wakers of a queue and appends them to `due`. Returns true if the queue has other wakers.
 fn look(core: &CudaCore, queue: &CudaQueue, round: u32, due: &mut Vec<Waker>) -> bool {
     let Some(awaited) = queue.awaited() else { return false };
     if !queue.is_reached(awaited) && round.is_multiple_of(EXAMINE_ROUNDS) {

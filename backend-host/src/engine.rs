@@ -28,7 +28,7 @@ type Queue<M> = QueueLane<HostSubmission<M>>;
 pub struct Engine<M: Storage> {
     registry: Arc<HandleTable<M, Queue<M>>>,
     pool: Arc<Pool>,
-    /// The devices that this one can access, including itself.
+    /// The list of devices that can access each other's memory, including this one.
     peers: Option<&'static EnginePeers<M>>,
 }
 
@@ -185,12 +185,12 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Waits for all work on memory whose name is already removed.
+    /// Waits for all work on memory that was removed from the table.
     fn leave(&self, memory: *const ()) {
         leave(&self.registry.live_queues(), memory);
     }
 
-    /// Waits for all work of other devices on buffers whose names are already removed.
+    /// Waits for all work of other devices on buffers that were removed from the table.
     fn have_others_leave(&self, buffers: &[Arc<M>]) {
         let Some(peers) = self.peers.filter(|_| self.registry.is_visited()) else { return };
         // Collect the queues first: the list of devices must not stay locked during the wait.
@@ -298,14 +298,14 @@ impl<M: Storage> Addresses for Engine<M> {
     }
 }
 
-/// True if work may access memory whose name was removed, because work in flight shares its ownership. A
-/// device queries its queues only if the memory is in use.
+/// Returns true if work may still access memory that was removed from the table, because such work shares its
+/// ownership. A device queries its queues only in this case.
 fn is_used<M>(memory: &mut Arc<M>) -> bool {
     // `get_mut` also synchronises with the drop of the last other reference.
     Arc::get_mut(memory).is_none()
 }
 
-/// Waits until no work of these queues uses the memory.
+/// Waits until no work of these queues uses the memory at this address.
 fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     for lane in lanes {
         if let Some(value) = lane.last_touching(memory) {

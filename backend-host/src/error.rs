@@ -14,7 +14,7 @@ pub fn system(kind: ErrorKind, operation: &'static str, error: &io::Error) -> Er
     }
 }
 
-/// Returns the name of a code, as in the manual of `errno`.
+/// Returns the name of a system error code, as in the manual of `errno`.
 #[cfg(unix)]
 fn name(code: i32) -> &'static str {
     macro_rules! names {

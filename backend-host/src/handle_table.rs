@@ -16,7 +16,7 @@ use crate::host_memory::{HostMemoryPiece, Pinning};
 use crate::memory::Wiping;
 use crate::storage::Storage;
 
-/// A place in memory.
+/// A location in memory: an allocation and an offset.
 #[derive(Debug)]
 pub(crate) struct MemoryPlace<T> {
     /// The memory; this reference keeps it alive.
@@ -32,7 +32,7 @@ impl<T> MemoryPlace<T> {
     }
 }
 
-/// All names of one device, and its host memory. Errors name the device.
+/// All handles of one device, and its host memory. Errors name the device.
 #[derive(Debug)]
 pub(crate) struct HandleTable<M, Q> {
     info: Arc<DeviceInfo>,
@@ -41,7 +41,7 @@ pub(crate) struct HandleTable<M, Q> {
     queues: Queues<Q>,
     /// Returns the value of a queue's newest ticket.
     newest: fn(&Q) -> u64,
-    /// True if another device has used memory of this one.
+    /// True if another device has used memory of this device.
     is_visited: AtomicBool,
 }
 

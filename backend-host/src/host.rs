@@ -139,7 +139,7 @@ pub fn devices() -> Vec<DeviceInfo> {
     memory::system_memory().map(describe).into_iter().collect()
 }
 
-/// All devices of this kind in the process.
+/// All host devices of the process, which can access each other's memory.
 static PEERS: EnginePeers<Ram> = EnginePeers::new();
 
 const DEFAULT_NAME: &str = "host RAM";
@@ -150,7 +150,7 @@ fn describe(name: &str, index: u64, bytes: u64) -> DeviceInfo {
     info.with_total_bytes(bytes)
 }
 
-/// The first device of the process has number 0, as in discovery.
+/// Returns the number of a new device; the first device of the process has number 0, as in discovery.
 fn next_index() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -190,7 +190,7 @@ impl HostDevice {
         self.engine.threads()
     }
 
-    /// Refuses more memory than the machine has, unless the device's account already excludes that.
+    /// Refuses more memory than the machine has free, unless the device's budget already excludes that.
     fn expect_ram(&self, operation: &'static str, bytes: u64, commit: Commit) -> Result<()> {
         // Check the free RAM. The system would return addresses without memory, and kill the program when it
         // writes to them.

@@ -10,13 +10,13 @@ use backend_api::{Error, ErrorKind, HostMemory, Result};
 use crate::error;
 use crate::memory::{LockedMemory, Map, Wiping, system_memory};
 
-/// A piece of host memory.
+/// An allocation of host memory.
 #[derive(Debug)]
 pub(crate) struct HostMemoryPiece {
     address: NonNull<u8>,
     bytes: usize,
     kind: HostMemory,
-    /// `None` for memory of the program, which the device does not wipe.
+    /// Switch for wiping; `None` for memory of the program, which the device does not wipe.
     wiping: Option<Arc<Wiping>>,
     // Drop order: unlock the memory, then unmap it.
     _pin: Option<Pin>,

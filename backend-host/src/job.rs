@@ -15,21 +15,16 @@ use crate::queue::Job;
 use crate::storage::Storage;
 use crate::worker::{Crew, Urgency};
 
-/// Work from this many bytes on takes longer than the wake-up of a thread (some microseconds, at 10 GB/s).
+/// Requests of this many bytes take longer than the wake-up of a thread (some microseconds, at 10 GB/s).
 const LONG_BYTES: u64 = 128 << 10;
 
-/// One submission.
+/// One submitted request, with references to its memory.
 #[derive(Debug)]
 pub(crate) enum HostSubmission<M> {
-    /// `submit`.
     Copies(Copies<M>),
-    /// `fill`.
     Fill(FillJob<M>),
-    /// `gather` and `scatter`.
     Indexed(IndexedCopy<M>),
-    /// `compute` and `search`.
     Compute(ComputeJob<M>),
-    /// `launch`.
     Launch(LaunchJob<M>),
 }
 
@@ -114,7 +109,7 @@ impl<M: Storage> HostSubmission<M> {
         }
     }
 
-    /// Returns true if a place of the work satisfies its predicate.
+    /// Returns true if the work uses a location in memory for which a predicate is true.
     fn any_place(
         &self,
         device: impl Fn(&MemoryPlace<M>) -> bool,

@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 
 use crate::worker::Crew;
 
-/// Work of one thread before it takes the next part: long compared with the hand-over, short enough for an
-/// even distribution.
+/// Bytes that one thread processes before it takes the next part: long compared with taking a part, short
+/// enough for an even distribution.
 const PART_BYTES: usize = 512 << 10;
 
-/// Runs parts that may fail. Returns the error of the lowest failed part, and starts no further parts after a
-/// failure.
+/// Runs parts of a request that may fail. Returns the error of the lowest failed part, and starts no further
+/// parts after a failure.
 fn each_part(crew: Crew<'_>, parts: usize, body: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
     if parts <= 1 || crew.width() == 1 {
         return (0..parts).try_for_each(body);

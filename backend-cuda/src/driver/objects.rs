@@ -52,7 +52,7 @@ owner! {
     Module(ModuleHandle) destroyed by module_unload
 }
 
-/// A unit of the driver's memset.
+/// The repeated unit of the driver's memset: 1, 2 or 4 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     One(u8),

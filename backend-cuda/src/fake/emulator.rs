@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-/// Memory that an access uses.
+/// PTX state space that an access uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Space {
     Param,
@@ -19,11 +19,11 @@ enum Operand {
     Register(usize),
     Not(usize),
     Number(u64),
-    /// `%tid.x` and the like.
+    /// A special register such as `%tid.x`.
     Special(String),
-    /// `[register+number]`.
+    /// The address `[register+number]`.
     Memory(Option<usize>, u64),
-    /// `{a, b}`.
+    /// A list of registers such as `{a, b}`.
     List(Vec<usize>),
     Label(String),
 }
@@ -31,7 +31,7 @@ enum Operand {
 #[derive(Debug)]
 struct Instruction {
     guard: Option<(usize, bool)>,
-    /// The operation and what follows it, such as `setp`, `lt`, `u64`.
+    /// The operation and its modifiers, such as `setp`, `lt`, `u64`.
     words: Vec<String>,
     operands: Vec<Operand>,
     /// For a branch: the index of its target.
@@ -41,20 +41,20 @@ struct Instruction {
     text: String,
 }
 
-/// A kernel.
+/// A parsed PTX kernel.
 #[derive(Debug)]
 pub(crate) struct EmulatedKernel {
     pub param_bytes: usize,
     local_bytes: usize,
     shared_bytes: usize,
-    /// For each register, whether it is a predicate.
+    /// For each register, true if it is a predicate.
     registers: Vec<bool>,
     code: Vec<Instruction>,
 }
 
-/// Value of a predicate in the iterations after the one that wrote it. NVIDIA's assembler (12.9, 13.0)
-/// assumes that a predicate tested by a branch keeps its value, even if the next iteration of a loop reads a
-/// new value of it.
+/// Value that the emulator gives to a predicate in the iterations after the one that wrote it. A read of it
+/// is an error, because NVIDIA's assembler (12.9, 13.0) assumes that a predicate that a branch has tested
+/// keeps its value, even if the next iteration of a loop reads a new value of it.
 const TURNED: u64 = 0x7075_7265;
 
 /// Reads and writes device memory for the emulator.
@@ -74,7 +74,7 @@ struct Thread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     Over,
-    /// Stopped at the instruction with this index, which all threads of a block execute together.
+    /// The thread stopped at the instruction with this index, which all threads of a block execute together.
     Together(usize),
 }
 
@@ -515,7 +515,7 @@ fn space_of(words: &[&str]) -> Space {
     words.iter().find_map(named).unwrap_or_else(|| panic!("the instruction {words:?} names no state space"))
 }
 
-/// Result of an atomic operation on a value.
+/// Value after an atomic operation on `old`.
 fn atomic(step: &str, kind: &str, space: Space, old: u64, inputs: &[u64]) -> Option<u64> {
     let new = match step {
         "inc" => return Some(if old >= inputs[0] { 0 } else { old + 1 }),
@@ -534,7 +534,7 @@ fn atomic(step: &str, kind: &str, space: Space, old: u64, inputs: &[u64]) -> Opt
     Some(new & mask(bits_of(kind)))
 }
 
-/// Result of an instruction.
+/// Value that an instruction computes from `inputs`; `None` if the emulator lacks the instruction.
 fn compute(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u64> {
     let is_float = kind.starts_with('f');
     match words {

@@ -22,7 +22,7 @@ const NOT_INITIALIZED: u32 = 3;
 const NOT_FOUND: u32 = 500;
 const UNKNOWN: u32 = 999;
 
-/// All codes of the enum in `cust_raw`.
+/// All error codes of the enum in `cust_raw`.
 #[rustfmt::skip]
 const KNOWN: [u32; 87] = [
     0, 1, 2, 3, 4, 5, 6, 7, 8, 34, 100, 101, 102, 200, 201, 202, 205, 206, 207, 208,
@@ -32,7 +32,7 @@ const KNOWN: [u32; 87] = [
     906, 907, 908, 909, 910, 911, 999,
 ];
 
-/// Returns a code that the enum can hold.
+/// Returns `code`, or `CUDA_ERROR_UNKNOWN` if the enum lacks it.
 fn known(code: u32) -> u32 {
     if KNOWN.binary_search(&code).is_ok() { code } else { UNKNOWN }
 }

@@ -24,7 +24,7 @@ use crate::submission::CudaSubmission;
 /// The number of elements that a block processes at a time: 8 for each thread.
 const TILE: u64 = 8 * THREADS as u64;
 
-/// The kernels' first parameter; `Space` in `kernels/splice.h`.
+/// The kernels' first parameter, the type `Space` in `kernels/splice.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Space {
@@ -52,7 +52,7 @@ impl Space {
     }
 }
 
-/// Divides elements into chunks for [`Action::Find`].
+/// Divides the elements of a search ([`Action::Find`]) into chunks.
 fn chunks((head, count): (u64, u64), bytes_each: u64, blocks: u64, aim: Aim, tile: u64) -> SearchChunks {
     /// The number of chunks that each block should get.
     const CHUNKS_PER_BLOCK: u64 = 16;
@@ -64,7 +64,7 @@ fn chunks((head, count): (u64, u64), bytes_each: u64, blocks: u64, aim: Aim, til
     SearchChunks { count, head, per_chunk, chunks, tile }
 }
 
-/// Executes a checked computation on sources at these addresses.
+/// Submits a checked computation on sources at these addresses.
 pub(crate) fn run(
     work: &mut CudaSubmission<'_>,
     compute: &Compute<'_>,
@@ -131,19 +131,19 @@ pub(crate) fn run(
 
 /// The parameters of a search for elements that meet a predicate.
 struct Seek {
-    /// The most indices to list.
+    /// The maximum number of indices to list.
     limit: u64,
-    /// True to count the matches behind the limit.
+    /// True if the search also counts the matches beyond the limit.
     count_all: bool,
-    /// Elements before the first whole tile, and elements of a tile.
+    /// Number of elements before the first whole tile, and number of elements of a tile.
     head: u64,
     tile: u64,
-    /// The address of the answer.
+    /// The address of the search's result.
     answer: u64,
 }
 
-/// Counts, scans and lists, in three launches without the host in between; one pass over the elements if
-/// none matches.
+/// Counts, computes prefix sums, and lists, in three launches without the host in between. If no element
+/// matches, the kernels read the elements only once.
 fn find(
     work: &mut CudaSubmission<'_>,
     computing: &Computing,

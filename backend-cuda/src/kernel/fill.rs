@@ -7,7 +7,7 @@ use crate::kernel::modules::FixedKernel;
 use crate::kernel::{argument, scratch};
 use crate::submission::CudaSubmission;
 
-/// The number of blocks of each multiprocessor that a fill is spread over.
+/// Number of blocks of a fill for each multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
 /// Writes `pattern` repeatedly to `bytes` bytes at `to`.
@@ -32,7 +32,7 @@ pub(crate) fn run(work: &mut CudaSubmission<'_>, to: u64, bytes: u64, pattern: &
     unsafe { work.stream().launch(function, blocks, &mut arguments) }
 }
 
-/// Returns the smallest unit of which the pattern consists, if memset can write it there.
+/// Returns the shortest unit (1, 2 or 4 bytes) that repeats to the pattern, if memset can write it there.
 fn unit(pattern: &[u8], to: u64, bytes: u64) -> Option<Unit> {
     let repeats =
         |n: usize| pattern.len().is_multiple_of(n) && pattern.chunks(n).all(|chunk| chunk == &pattern[..n]);

@@ -10,11 +10,11 @@ use crate::kernel::argument;
 use crate::kernel::modules::FixedKernel;
 use crate::submission::CudaSubmission;
 
-/// A checked gather or scatter with addresses in place of names.
+/// A checked gather or scatter, with addresses in place of handles.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexedRequest {
     pub(crate) direction: IndexedDirection,
-    /// The start of the pages of each residue.
+    /// For each memory range of the pages, its start address.
     pub(crate) bases: Vec<u64>,
     pub(crate) page_len: u64,
     pub(crate) elements_count: u64,
@@ -41,17 +41,17 @@ struct Arguments {
     bases: [u64; LaunchView::BASES_MAX],
 }
 
-/// The room for indices in a block's shared memory, in `kernels/gather.cu`.
+/// Maximum number of indices of a tile in a block's shared memory, as in `kernels/gather.cu`.
 const TILE_ELEMENTS: u64 = 512;
 const TILE_BYTES_MAX: u64 = 16 << 10;
 const TILE_BYTES_MIN: u64 = 1 << 10;
-/// Tiles are multiples of this length: kernels write the values in whole lines.
+/// Tiles are multiples of this length in bytes, because kernels write the values in whole cache lines.
 const LINE_BYTES: u64 = 128;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 /// The number of bytes of pageable data that are copied to the GPU at once.
 const BOUNCE_BYTES: u64 = 8 << 20;
 
-/// Returns log2 of the largest word that divides all addresses which the kernel accesses.
+/// Returns log2 of the longest word (in bytes) that divides all addresses which the kernel accesses.
 fn word(elements: u64, stride: u64, values: u64) -> usize {
     let places = (elements | stride | 16).trailing_zeros();
     let with_values = (elements | stride | values | 16).trailing_zeros();
@@ -59,7 +59,7 @@ fn word(elements: u64, stride: u64, values: u64) -> usize {
     if with_values >= 2 { with_values as usize } else { places.min(1) as usize }
 }
 
-/// Returns the length of a tile.
+/// Returns the length of a tile in bytes.
 fn tile_bytes(stride: u64, total: u64, blocks: u64) -> u64 {
     let room = TILE_ELEMENTS.saturating_mul(stride).min(TILE_BYTES_MAX);
     let even = (total / blocks.max(1)).max(TILE_BYTES_MIN);
@@ -110,7 +110,7 @@ pub(crate) fn run(work: &mut CudaSubmission<'_>, request: &IndexedRequest) -> Dr
     Ok(())
 }
 
-/// Launches one kernel for `count` indices, from index `first` of the call on.
+/// Launches one kernel for `count` indices, starting at index `first` of the call.
 fn launch(
     work: &mut CudaSubmission<'_>,
     request: &IndexedRequest,

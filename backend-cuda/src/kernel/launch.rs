@@ -25,17 +25,18 @@ use crate::driver::DriverResult;
 use crate::host_memory::HostAddress;
 use crate::submission::CudaSubmission;
 
-/// Blocks for each multiprocessor, relative to its concurrent blocks; more blocks even out their run times.
+/// Number of blocks of a launch, as a multiple of the blocks that run concurrently; more blocks even out
+/// their run times.
 const WAVES: u32 = 4;
 
 const _: () = assert!(STATE_BYTES <= scratch::VALUE - scratch::LAUNCH);
 
-/// Returns true if a launch runs the translation of the kernel's body.
+/// Returns true if a launch runs code translated from the kernel's body, not code of the program.
 pub(crate) fn is_translated(launch: &Launch<'_>) -> bool {
     foreign::code_of(launch).is_none()
 }
 
-/// Runs a launch. Stores an error of foreign code in `foreign_error`.
+/// Submits a launch. Stores an error of the program's own code in `foreign_error`.
 pub(crate) fn run(
     work: &mut CudaSubmission<'_>,
     planned: Planned,
@@ -105,7 +106,7 @@ pub(crate) fn run(
     unsafe { report.fetch(work, Report::BYTES) }
 }
 
-/// Returns the address of the state of launches in the scratch memory, which is zero.
+/// Returns the address of the launches' state in the scratch memory; the state is zero.
 fn ready_state(work: &mut CudaSubmission<'_>, scratch: u64) -> DriverResult<u64> {
     let state = scratch + scratch::LAUNCH;
     if !std::mem::take(&mut work.order.launch_ready) {
@@ -115,7 +116,7 @@ fn ready_state(work: &mut CudaSubmission<'_>, scratch: u64) -> DriverResult<u64>
     Ok(state)
 }
 
-/// Returns the first parameters of a kernel, given by name.
+/// Returns the values of a kernel's leading parameters in their order.
 fn leading_words(given: &[(LeadingParameters, u64)]) -> Vec<u64> {
     let mut words = Vec::with_capacity(32);
     words.resize(LeadingParameters::COUNT, 0);
@@ -125,7 +126,8 @@ fn leading_words(given: &[(LeadingParameters, u64)]) -> Vec<u64> {
     words
 }
 
-/// Adds the parameters of views: the number of elements, and the addresses of each.
+/// Appends the parameters of views: for each view the number of elements, and the addresses of its memory
+/// ranges.
 fn push_views(words: &mut Vec<u64>, views: &[LaunchView<'_>], mut bases: &[u64]) {
     for view in views {
         let (own, others) = bases.split_at(view.bases().len());
@@ -135,7 +137,7 @@ fn push_views(words: &mut Vec<u64>, views: &[LaunchView<'_>], mut bases: &[u64])
     }
 }
 
-/// Reciprocal for the division of numbers of 31 bits: a factor of 32 bits, and above it the shift in bytes
+/// Reciprocal for the division of 31-bit numbers. The result has a factor of 32 bits, and above it the shift
 /// for the upper half of the product with twice the number (Granlund and Montgomery, "Division by invariant
 /// integers using multiplication").
 fn reciprocal(divisor: u64) -> u64 {

@@ -9,16 +9,16 @@ use crate::context::CudaContext;
 use crate::driver::objects::LoadedKernel;
 use crate::driver::{DriverResult, Function, once};
 
-/// A kernel of the files in `kernels` that no program changes.
+/// A hand-written kernel of the folder `kernels`, which contains no generated code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FixedKernel {
     CopyFew,
     CopyList,
     Fill,
     SearchScan,
-    /// Collects elements in pieces of 1, 2, 4, 8 or 16 bytes; the number is log2 of the piece.
+    /// Gathers elements in words of 1, 2, 4, 8 or 16 bytes; the number is log2 of the word's length.
     Gather(usize),
-    /// Distributes elements in such pieces.
+    /// Scatters elements in such words.
     Scatter(usize),
 }
 
@@ -71,7 +71,7 @@ impl ModuleKernels {
         }
     }
 
-    /// Returns a kernel, and loads it at its first use. The context is current.
+    /// Returns a kernel, and loads it at its first use. The context must be current.
     pub(crate) fn fixed(&self, context: &Arc<CudaContext>, kernel: FixedKernel) -> DriverResult<Function> {
         let text = FixedKernel::TEXTS[kernel.place()];
         let name = text.split('/').next_back().unwrap_or(text);

@@ -17,15 +17,15 @@ pub(super) struct SearchChunks {
     pub tile: u64,
 }
 
-/// The goal that decides the length of chunks. Longer chunks mean fewer counts to scan at the end, shorter
-/// ones less work beyond the limit.
+/// The goal that decides the length of chunks. Longer chunks mean fewer counts in the prefix sum, shorter
+/// chunks less work beyond the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     /// The search only counts.
     Count,
-    /// The search lists: each chunk with a match is read once more.
+    /// The search lists matches: it reads each chunk with a match once more.
     List,
-    /// The search stops early: when it has enough matches, each block finishes its current chunk.
+    /// The search stops early: after it has enough matches, each block finishes its current chunk.
     Stop,
 }
 
@@ -50,8 +50,8 @@ impl Aim {
     }
 }
 
-/// Data that the kernels of one search share, in scratch memory of the queue: the search's state, the
-/// number of matches of each chunk, and the chunks with matches.
+/// Scratch memory of one search, which its kernels share: the search's state, the number of matches of each
+/// chunk, and the chunks with matches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchScratch {
     pub state: u64,
@@ -99,7 +99,7 @@ impl SearchScratch {
     }
 }
 
-/// The place at which kernels write an answer: its own, or, for pageable memory, one on the GPU.
+/// Memory in which kernels write a result: the result itself or, if it is pageable, memory on the GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerPlace {
     host: HostAddress,

@@ -20,8 +20,7 @@ macro_rules! emit {
 }
 pub(super) use emit;
 
-/// The names of a type in instructions: the kind of its registers, the type of arithmetic, and the type of
-/// loads and stores.
+/// The PTX names of a type: its kind of register, its type in arithmetic, and its type in loads and stores.
 fn names(of: Type) -> [&'static str; 3] {
     match of {
         Type::Bool => ["pred", "pred", "u8"],
@@ -57,7 +56,7 @@ pub(super) fn is_wide(of: Type) -> bool {
     of.bytes() == 8
 }
 
-/// Code under construction.
+/// PTX text under construction: declarations and instructions.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     pub declarations: String,
@@ -344,7 +343,7 @@ impl Text {
         self.narrow(of, name);
     }
 
-    /// Converts between `f32` and the bits of floats of 16 bits.
+    /// Writes a conversion between `f32` and the bits of a 16-bit float.
     fn convert_half(&mut self, op: Unary, name: &str, a: &str) {
         let (bits, half) = (self.temporary("b32"), self.temporary("b16"));
         match op {
@@ -376,7 +375,7 @@ impl Text {
         }
     }
 
-    /// Operations on the bits of an integer, whose register may have more bits than the type.
+    /// Writes an operation on the bits of an integer, whose register may have more bits than the type.
     fn bits(&mut self, op: Unary, of: Type, name: &str, a: &str) {
         let (bits, unused, kind) = (8 * of.bytes(), (32_u32).saturating_sub(8 * of.bytes()), register(of));
         let own = self.temporary(kind);
@@ -481,7 +480,7 @@ impl Text {
         }
     }
 
-    /// Divides integers without a divisor of 0 or -1.
+    /// Writes a division of integers that never divides by 0 or -1.
     fn divide(&mut self, op: Binary, of: Type, name: &str, a: &str, b: &str) {
         let (s, r) = (suffix(of), register(of));
         let (zero, divisor) = (self.temporary("pred"), self.temporary(r));

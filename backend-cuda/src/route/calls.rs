@@ -13,7 +13,7 @@ fn scene(has_batches: bool, options: &CudaOptions) -> FakeScene {
 }
 
 impl FakeScene {
-    /// Every other page of both sides, so that no pieces can be merged.
+    /// Downloads of every other page, which cannot be merged.
     fn downloads(&self, pieces: u64) -> Vec<Transfer<'_>> {
         let (memory, host) = (&self.memory, &self.host);
         (0..pieces)

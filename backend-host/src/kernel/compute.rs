@@ -131,7 +131,7 @@ impl<M: Storage> ComputeJob<M> {
         })
     }
 
-    /// Lists or counts the elements that meet a predicate, in waves.
+    /// Lists or counts the elements for which a predicate is true, in waves.
     fn find(
         &self,
         crew: Crew<'_>,
@@ -170,7 +170,7 @@ impl<M: Storage> ComputeJob<M> {
         unsafe { waves.run_into(crew, answer, &look) }
     }
 
-    /// A search for a value in a field, if the predicate consists of it.
+    /// Returns a search for a value in a field, if the predicate is only that comparison.
     fn search(&self, compute: &Compute<'_>, predicate: Value, count_all: bool) -> Option<FieldSearch<'_, M>> {
         let Op::FieldEquals { view, offset, ref bytes, .. } = compute.program.ops()[predicate.at()] else {
             return None;
@@ -182,12 +182,12 @@ impl<M: Storage> ComputeJob<M> {
         Some(FieldSearch { from: &self.sources[source], count_all, matcher })
     }
 
-    /// A value that registers process in place, with all elements selected.
+    /// Returns the numbers of a value that vector registers can process in place, if no filter applies.
     fn bare(&self, compute: &Compute<'_>, value: Value, filter: Option<Value>) -> Option<Numbers> {
         if filter.is_none() { Numbers::new(compute, &self.sources, value.into()) } else { None }
     }
 
-    /// Computes one partial result for each part, independent of the threads.
+    /// Computes one partial result for each part. The division into parts does not depend on the threads.
     fn reduce(
         &self,
         crew: Crew<'_>,
@@ -214,7 +214,7 @@ impl<M: Storage> ComputeJob<M> {
 }
 
 impl<M: Storage> EvaluationPlan<'_, M> {
-    /// Number of elements of a part.
+    /// Number of elements in a part.
     fn per_part(&self) -> u64 {
         let most = self.compute.count().div_ceil(Compute::PARTIALS_MAX);
         (SEARCH_PART_BYTES / self.bytes_each).max(1).max(most)

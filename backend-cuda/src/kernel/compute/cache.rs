@@ -12,7 +12,7 @@ use crate::driver::objects::LoadedKernel;
 use crate::driver::{DriverResult, Function, once};
 use crate::kernel::ptx;
 
-/// The kernels of one shape.
+/// The translated kernels of one program.
 #[derive(Debug)]
 pub(super) struct Computing {
     pub kernels: Vec<LoadedKernel>,
@@ -31,7 +31,7 @@ impl Computing {
     }
 }
 
-/// Translates and loads one kernel of a shape.
+/// Translates and loads one kernel of a program.
 fn load(context: &Arc<CudaContext>, shape: &ProgramKey, text: &str) -> DriverResult<LoadedKernel> {
     let (_, name) = text.split_once('/').unwrap_or(("", text));
     LoadedKernel::load(context, &codegen::splice(ptx(text), shape), name)
@@ -42,7 +42,8 @@ fn load(context: &Arc<CudaContext>, shape: &ProgramKey, text: &str) -> DriverRes
 pub(crate) struct TranslatedProgramCache(ProgramCache<ProgramKey, Computing>);
 
 impl TranslatedProgramCache {
-    /// Returns the kernels for a shape, and translates them if they are unknown. The context is current.
+    /// Returns the kernels of a program, and translates them if they are not cached. The context must be
+    /// current.
     pub(super) fn get(&self, context: &Arc<CudaContext>, shape: ProgramKey) -> DriverResult<Arc<Computing>> {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
@@ -65,8 +66,8 @@ impl TranslatedProgramCache {
         Ok(made)
     }
 
-    /// Translates the kernels for a request with these source addresses, if they are unknown. The context
-    /// is current.
+    /// Translates the kernels for a request with these source addresses, if they are not cached. The context
+    /// must be current.
     pub(crate) fn prepare(
         &self,
         context: &Arc<CudaContext>,
@@ -81,7 +82,7 @@ impl TranslatedProgramCache {
     }
 }
 
-/// Returns the names of the texts of the kernels that each request of a shape needs.
+/// Returns the names of the PTX texts that each request of this shape needs.
 pub(super) fn kernel_texts(shape: &ProgramKey) -> &'static [&'static str] {
     match &shape.task {
         Task::Find { .. } => &["compute_find/compute_count"],

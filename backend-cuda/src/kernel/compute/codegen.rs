@@ -21,18 +21,18 @@ use super::shape::{ElementDistribution, ProgramKey};
 use crate::kernel::launch::codegen::function;
 use crate::kernel::text::{LoadSource, Text, emit, is_wide, register, suffix};
 
-/// Elements of one splice; `EACH` in `kernels/splice.h`.
+/// Number of elements that a thread computes in one splice; `EACH` in `kernels/splice.h`.
 const EACH: u64 = 8;
 
 /// Offsets in the kernels' first parameter; `Space` in `kernels/splice.h`.
 const LITERALS: u64 = 64;
 const FIRST: u64 = 320;
 const CHANNEL: u64 = 328;
-/// Maximal offset of an address in an instruction: 31 bits, minus the pieces of a field.
+/// Maximum offset of an address in an instruction: 31 bits, minus the bytes of a field.
 const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
 pub(super) const SPACE_BYTES: usize = 344;
 
-/// Returns the text of a kernel with all comments replaced.
+/// Returns the PTX text of a kernel with generated code in place of its marked comments.
 pub(super) fn splice(text: &str, shape: &ProgramKey) -> String {
     let mut out = String::with_capacity(text.len() + (16 << 10));
     let mut entry = "";
@@ -65,12 +65,12 @@ pub(super) fn splice(text: &str, shape: &ProgramKey) -> String {
     out
 }
 
-/// Name of a function in PTX.
+/// PTX name of function `number` of the program.
 fn called(number: usize) -> String {
     format!("call_{number}")
 }
 
-/// Register of a value of element `k`. All elements share the registers of literals.
+/// Name of the register with a value of element `k`. All elements share the registers of literals.
 fn name(shape: &ProgramKey, value: Reg, k: u64) -> String {
     match shape.ops[value.at()] {
         Op::Literal { .. } => format!("c{}", value.0),
@@ -78,13 +78,13 @@ fn name(shape: &ProgramKey, value: Reg, k: u64) -> String {
     }
 }
 
-/// A text under construction.
+/// PTX code of a splice under construction.
 struct Code<'a> {
     shape: &'a ProgramKey,
     entry: &'a str,
-    /// Distance of two elements of a thread.
+    /// Distance of two elements of a thread, in elements.
     step: u64,
-    /// Grouping of elements in rows, if there is one.
+    /// Grouping of the thread's elements in rows, if the kernel uses rows.
     rows: Option<ElementDistribution>,
     functions: Vec<&'a ScalarFunction>,
     text: Text,
@@ -104,13 +104,13 @@ impl DerefMut for Code<'_> {
     }
 }
 
-/// Keys of a thread's elements, which have the order of their values.
+/// Keys of a thread's elements: integers in the order of the elements' values.
 struct Keys<'a> {
     of: Value,
-    /// The names of predicates that are true for elements with a key.
+    /// Names of the predicates that are true for elements with a key.
     kept: &'a [String],
     keys: &'a [String],
-    /// The name of the index of the first element.
+    /// Name of the register with the index of the first element.
     number: &'a str,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Code<'a> {
         format!("\t{{\n{}{}\t}}\n", self.text.declarations, self.text.body)
     }
 
-    /// Distance of element `k` from the first one.
+    /// Distance of element `k` from the thread's first element.
     fn offset(&self, k: u64) -> u64 {
         self.rows.map_or(k * self.step, |rows| rows.offset(k))
     }
@@ -230,7 +230,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Returns the needed fields: for each the value, the source, the offset and the type.
+    /// Returns the fields that the program needs: for each its value, source, byte offset and type.
     fn fields(&self) -> Vec<(usize, usize, u32, Type)> {
         let ops = self.shape.ops.iter().enumerate().filter(|(at, _)| self.shape.needed[*at]);
         let field = |(at, op): (usize, &Op)| match *op {
@@ -252,8 +252,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Returns the place of a field of element `k`: a register, and an offset of at most 31 bits for the
-    /// instruction.
+    /// Returns the address of a field of element `k`: a register, and an offset of at most 31 bits.
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
         // If the source has no elements, the stride is arbitrary and may overflow here, but no access
@@ -287,7 +286,7 @@ impl<'a> Code<'a> {
         self.text.store(of, &name, &format!("@{kept} "), (&at, to), align);
     }
 
-    /// Computes all operations of element `k` except its fields.
+    /// Writes code for all operations of element `k` except loads of fields.
     fn compute(&mut self, first: &str, k: u64) {
         let shape = self.shape;
         for (at, op) in shape.ops.iter().enumerate() {
@@ -307,7 +306,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Calls a function for element `k` if the element exists: with undefined registers it might not return.
+    /// Writes a call of a function for element `k`, if the element exists: with undefined arguments the
+    /// function might not return.
     fn call(&mut self, function: &ScalarFunction, arguments: &[Reg], name: &str, of: Type, k: u64) {
         let argument = |value: &Reg| (self.shape.types[value.at()], self::name(self.shape, *value, k));
         let arguments: Vec<(Type, String)> = arguments.iter().map(argument).collect();
@@ -330,7 +330,7 @@ impl<'a> Code<'a> {
         self.text.index(name, &at, &channel, page_len, channels);
     }
 
-    /// Stores the values of the elements that meet the filter.
+    /// Writes stores of the values of the elements that pass the filter.
     fn stores(&mut self, stores: &[FieldStore], filter: Option<Value>, left: &str) {
         if let Some(rows) = self.rows {
             return self.store_rows(rows, stores, left);
@@ -388,7 +388,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Computes the selected elements and their keys, and adds their number to `count`.
+    /// Writes code that computes the keys of the selected elements, and adds the number of these elements to
+    /// `count`.
     fn keys(&mut self, value: Value, filter: Option<Value>, count: &str) -> (Vec<String>, Vec<String>) {
         let of = self.shape.of(value);
         let (mut all_kept, mut keys) = (Vec::new(), Vec::new());
@@ -428,7 +429,7 @@ impl<'a> Code<'a> {
         (all_kept, keys)
     }
 
-    /// Finds the extreme of these elements, and its index only if it is a new extreme.
+    /// Writes code that updates the best key with these elements, and its index only if the key has changed.
     fn extreme(&mut self, candidates: &Keys<'_>, (best, best_at): (&str, &str), least: bool) {
         let &Keys { of, kept, keys, number } = candidates;
         let bits = if is_wide(self.shape.of(of)) { 64 } else { 32 };

@@ -9,11 +9,11 @@ use backend_api::kernel::Op;
 
 use crate::driver::objects::THREADS;
 
-/// The number of literals that are parameters: programs that differ only in these share their code. Four of
-/// them are for a comparison of a field.
+/// The number of literals that are kernel parameters: programs that differ only in these share their code.
+/// Four parameters are for a comparison of a field.
 pub(super) const LITERALS_MAX: usize = 32;
 
-/// The longest load of a thread.
+/// The longest load of a thread, in bytes.
 pub(super) const VECTOR_BYTES: u64 = 16;
 
 /// The layout of a source's elements.
@@ -45,8 +45,8 @@ impl Deref for ProgramKey {
     }
 }
 
-/// The number of elements before the first one at a multiple of [`VECTOR_BYTES`]; 0 if there is none, or if
-/// the kernel of the task has no code for such elements.
+/// The number of elements before the first element at a multiple of [`VECTOR_BYTES`]. It is 0 if no element
+/// is at such an address, or if the kernel of the task has no code for such elements.
 pub(super) fn head(compute: &Compute<'_>, starts: &[u64]) -> u64 {
     match (compute.action, compute.sources, starts) {
         (Action::Find { .. }, [source, ..], [start, ..])
@@ -60,8 +60,8 @@ pub(super) fn head(compute: &Compute<'_>, starts: &[u64]) -> u64 {
     }
 }
 
-/// The comparison of a field with a value. The place of the field, its length and the value are parameters,
-/// so that all searches for fields of one alignment share their code.
+/// The comparison of a field with a value. The field's address, its length and the value are parameters. So
+/// all searches for fields of one alignment share their code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FieldComparison {
     /// Index of the comparison in the program's list of operations.
@@ -79,7 +79,7 @@ pub(super) struct FieldComparison {
     pub parameters: usize,
 }
 
-/// Distribution of the elements of a thread.
+/// Distribution of the elements of a thread over a tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementDistribution {
     /// Number of elements in a row, which a thread loads at once.

@@ -14,7 +14,7 @@ use crate::context::CudaContext;
 use crate::driver::objects::{LoadedKernel, Module};
 use crate::driver::{DriverResult, Function};
 
-/// Number of kernels in one module.
+/// Maximum number of kernels in one module.
 const KERNELS_IN_A_MODULE: usize = 256;
 
 /// A translated kernel.
@@ -43,7 +43,7 @@ impl TranslatedKernelCache {
         Self { traits, built, texts, compute_capability }
     }
 
-    /// Plans a checked launch with these start addresses of views.
+    /// Plans a checked launch; `bases` has the start addresses of its views.
     ///
     /// # Errors
     /// `Unsupported` for launches that this backend cannot run.
@@ -58,7 +58,8 @@ impl TranslatedKernelCache {
         Planned::new(operation, launch, &find().unwrap_or_else(make), bases)
     }
 
-    /// Translates missing kernels of these shapes. The context is current, here and below.
+    /// Translates the kernels of these keys that are not in the cache. The context must be current, here and
+    /// below.
     pub(crate) fn prepare(&self, context: &Arc<CudaContext>, shapes: Vec<KernelKey>) -> DriverResult {
         let mut missing: Vec<KernelKey> = Vec::new();
         for shape in shapes {
@@ -69,7 +70,7 @@ impl TranslatedKernelCache {
         missing.chunks(KERNELS_IN_A_MODULE).try_for_each(|shapes| self.build(context, shapes).map(drop))
     }
 
-    /// Returns the kernel of a shape, and translates it if it is not in the cache.
+    /// Returns the kernel of a key, and translates it if it is not in the cache.
     pub(super) fn get(
         &self,
         context: &Arc<CudaContext>,
@@ -81,7 +82,7 @@ impl TranslatedKernelCache {
         }
     }
 
-    /// Translates kernels in one module; returns the last. Two threads may translate the same kernel.
+    /// Translates kernels in one module; returns the last kernel. Two threads may translate the same kernel.
     fn build(
         &self,
         context: &Arc<CudaContext>,
@@ -111,7 +112,7 @@ impl TranslatedKernelCache {
         Ok(last)
     }
 
-    /// Returns the driver's facts about a kernel.
+    /// Returns the driver's properties of a kernel, such as its registers.
     pub(crate) fn facts(&self, context: &Arc<CudaContext>, shape: KernelKey) -> DriverResult<KernelFacts> {
         let arrays = shape.kernel.body().arrays.iter();
         let of_item = arrays.filter(|array| array.space == Space::Item);
@@ -127,5 +128,5 @@ impl TranslatedKernelCache {
     }
 }
 
-/// Cache of loaded texts.
+/// Cache of loaded PTX texts of the program.
 pub(super) type ModuleCache = ProgramCache<kernel::Code, LoadedKernel>;

@@ -29,14 +29,14 @@ use self::known::{KnownValue, known, writes};
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{LoadSource, Text, emit, memory_suffix, register};
 
-/// Maximal bytes of a kernel's parameters on all GPUs.
+/// Maximum length in bytes of a kernel's parameters on all GPUs.
 const PARAMETER_BYTES_MAX: u64 = 4096;
-/// Maximal offset of an address in an instruction: 31 bits, minus the pieces of a field.
+/// Maximum offset of an address in an instruction: 31 bits, minus the bytes of a field.
 const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
-/// The site of items without a failure.
+/// Value in place of a site (the number of an operation) for work-items without a failure.
 const NO_SITE: &str = "0xFFFFFFFF";
 
-/// Key of a kernel's code; all other properties are parameters.
+/// Key of a generated kernel in the cache; all other properties of a launch are kernel parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelKey {
     pub kernel: VerifiedKernel,
@@ -53,7 +53,7 @@ pub(crate) struct KernelKey {
     pub is_around: bool,
 }
 
-/// Layout of a view.
+/// Layout of a view's elements in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewLayout {
     pub stride: u64,
@@ -70,33 +70,33 @@ pub(crate) struct ViewLayout {
     pub ahead: u64,
 }
 
-/// The first parameters, in words of 64 bits. Then follow for each view the number of elements and each
-/// place; then the launch's parameters, then tables.
+/// The leading kernel parameters, in words of 64 bits. After them follow for each view its number of elements
+/// and its addresses, then the launch's parameters, then tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LeadingParameters {
-    /// Number of items; if a thread processes several items at once, number of threads.
+    /// Number of work-items; if a thread processes several items at once, number of threads.
     Items,
-    /// First item and channel of the geometry.
+    /// Index of the first item, and channel, if the kernel reads indices.
     First,
     Channel,
     Budget,
-    /// Address in GPU memory at which items record failures.
+    /// Address in GPU memory at which work-items record failures.
     State,
-    /// Address of the report.
+    /// Address of the launch's report of failures.
     Report,
     /// Address of the tables, if they are not among the parameters.
     Tables,
     /// If threads process several items at once: number of leading items that run singly, and number of
-    /// threads with several items.
+    /// threads that process several.
     Head,
     Pieces,
     /// If items read neighbouring elements: number of blocks for a row of items, and number of blocks that
-    /// run rows.
+    /// run whole rows.
     Pitch,
-    /// Reciprocal of the pitch.
+    /// Reciprocal of the number of blocks for a row of items.
     Reciprocal,
     Striped,
-    /// Start of the items' private memory, and its bytes for each thread.
+    /// Start of the items' private heaps, and length in bytes for each thread.
     Slabs,
     SlabBytes,
 }
@@ -105,7 +105,8 @@ impl LeadingParameters {
     pub const COUNT: usize = 14;
 }
 
-/// Length of the state: a [report](backend_api::kernel::Report), followed by the number of finished blocks.
+/// Length of the state in bytes: a [report](backend_api::kernel::Report), followed by the number of finished
+/// blocks.
 pub(super) const STATE_BYTES: u64 = 40;
 
 impl KernelKey {
@@ -124,7 +125,7 @@ impl KernelKey {
         }
     }
 
-    /// Offset of a view's words in bytes.
+    /// Offset in bytes of a view's parameters.
     fn view_at(&self, view: usize) -> u64 {
         let before: usize = self.views[..view].iter().map(|view| 1 + view.bases).sum();
         8 * (LeadingParameters::COUNT + before) as u64
@@ -161,7 +162,7 @@ impl KernelKey {
         self.kernel.body().group_len.unwrap_or(THREADS)
     }
 
-    /// Returns the kernel's text for GPUs of this compute capability, and true if its items can fail.
+    /// Returns the kernel's PTX text for GPUs of this compute capability, and true if its items can fail.
     fn text(&self, called: &str, capability: (u32, u32)) -> (String, bool) {
         let body = self.kernel.body();
         let mut writer = Writer::new(self, called, capability);
@@ -189,8 +190,8 @@ impl KernelKey {
     }
 }
 
-/// Returns the text of a function that kernels call, and the bytes of its tables. Its accesses out of bounds
-/// are not reported.
+/// Returns the PTX text of a function that kernels call, with its tables. Accesses out of bounds in it are
+/// not reported.
 pub(in crate::kernel) fn function(called: &str, function: &ScalarFunction) -> String {
     let shape = KernelKey::plain(function.kernel().clone(), Vec::new());
     let mut writer = Writer { is_function: true, ..Writer::new(&shape, called, (5, 0)) };
@@ -217,7 +218,7 @@ pub(in crate::kernel) fn function(called: &str, function: &ScalarFunction) -> St
     )
 }
 
-/// PTX type of parameters and results of a function: the whole register, or a word for a bool.
+/// PTX type of parameters and results of a function: the type of the register, or a word for a bool.
 fn parameter_kind(of: Type) -> &'static str {
     if of.bytes() == 8 { "b64" } else { "b32" }
 }
@@ -227,8 +228,8 @@ pub(super) fn name(number: usize) -> String {
     format!("launch_{number}")
 }
 
-/// Returns a module of kernels for GPUs of this compute capability as a C string, and for each kernel true if
-/// its items can fail.
+/// Returns a PTX module of kernels for GPUs of this compute capability, as a C string, and for each kernel
+/// true if its items can fail.
 pub(super) fn module(shapes: &[KernelKey], capability: (u32, u32)) -> (String, Vec<bool>) {
     // Use old PTX versions for old GPUs, whose drivers may not know newer versions.
     let (version, target) = match capability {
@@ -258,31 +259,31 @@ struct Writer<'a> {
     body: &'a Body,
     called: &'a str,
     capability: (u32, u32),
-    /// True if the items of a group synchronise; and the loops that the group runs together.
+    /// True if the items of a group synchronise. `common` has the loops that the group runs together.
     meets: bool,
     common: Vec<u32>,
     known: Vec<Option<KnownValue>>,
     bounds: bounds::IntegerBounds,
-    /// True for a bool that several operations write.
+    /// For each register: true for a bool that several operations write.
     ///
     /// Some assemblers (CUDA 12.9 and 13.0) assume that a predicate that a branch has tested stays known
-    /// inside a loop that changes it. So the value of such a bool is in a word, and its predicate is computed
-    /// before each read.
+    /// inside a loop that changes it. So the value of such a bool is in a word, and each read computes the
+    /// predicate first.
     words: Vec<bool>,
     text: Text,
     site: u32,
-    /// Sites of the enclosing blocks and loops.
+    /// Numbers (sites) of the enclosing blocks and loops.
     labels: Vec<u32>,
-    /// Item whose code is being written, with several items at once.
+    /// If a thread processes several items: the item whose code is being written.
     lane: Option<u32>,
-    /// With several items that read neighbouring elements: their analysis, and the end of the warp that is
-    /// being tested.
+    /// If items read neighbouring elements: their analysis, and the end of the warp that the code being
+    /// written tests.
     around: Option<Rc<affine::LaneAnalysis>>,
     end: Option<warps::WarpEnd>,
-    /// Elements of arrays that were loaded for several iterations of a loop, by the site of the read:
-    /// registers of the current iteration.
+    /// Elements of arrays that were loaded for several iterations of a loop: for each read, the register of
+    /// the current iteration.
     ahead: HashMap<u32, String>,
-    /// True if an item can fail.
+    /// True if a work-item can fail.
     can_fail: bool,
     /// True for a function that kernels call.
     is_function: bool,
@@ -292,7 +293,7 @@ fn r(register: Reg) -> String {
     format!("r{}", register.0)
 }
 
-/// Bytes of the arrays of a space, each aligned to 8.
+/// Bytes of all arrays in a memory space, each aligned to 8.
 fn bytes_of(arrays: &[ArrayDecl], space: Space) -> u64 {
     let arrays = arrays.iter().filter(|array| array.space == space);
     arrays.map(|array| array.bytes().next_multiple_of(8)).sum()
@@ -303,7 +304,7 @@ fn space_of(space: Space) -> &'static str {
     if space == Space::Item { "local" } else { "shared" }
 }
 
-/// Type of a value in memory that only generated code accesses.
+/// Type of a value in memory that only generated code accesses: a word for a bool.
 fn kept_as(of: Type) -> Type {
     if of == Type::Bool { Type::U8 } else { of }
 }
@@ -337,19 +338,19 @@ impl<'a> Writer<'a> {
         self.body.registers[register.at()]
     }
 
-    /// Returns the operand of a parameter of the kernel.
+    /// Returns the PTX operand of the kernel parameter at byte `at`.
     fn place(&self, at: u64) -> String {
         format!("{}_p+{at}", self.called)
     }
 
-    /// Loads one of the first parameters into a register.
+    /// Loads one of the leading parameters into a register.
     fn given(&mut self, what: LeadingParameters) -> String {
         let (word, place) = (self.text.temporary("b64"), self.place(8 * what as u64));
         emit!(self.text, "ld.param.u64 {word}, [{place}]");
         word
     }
 
-    /// Returns true if an exhausted budget ends loops instead of items.
+    /// Returns true if an exhausted budget ends loops instead of the item.
     fn leaves_loops(&self) -> bool {
         self.meets && self.shape.has_budget
     }
@@ -409,7 +410,7 @@ impl<'a> Writer<'a> {
         self.finish();
     }
 
-    /// Writes the code of one item.
+    /// Writes the code of one work-item.
     fn item(&mut self) {
         for (kind, name) in [("b32", "site"), ("b64", "detail"), ("b64", "turns"), ("b64", "common_turns")] {
             self.text.declare(kind, name);
@@ -453,7 +454,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the report in the last thread, and resets the state for the next launch.
+    /// Writes code by which the last thread writes the report, and resets the state for the next launch.
     fn finish(&mut self) {
         let skip = self.text.temporary("pred");
         if !self.can_fail {
@@ -491,14 +492,14 @@ impl<'a> Writer<'a> {
         emit!(self.text, "ret");
     }
 
-    /// Offset of an array in its space; all arrays of a space are contiguous.
+    /// Offset of an array in its memory space; all arrays of a space are contiguous.
     fn array_at(&self, array: usize) -> u64 {
         let space = self.body.arrays[array].space;
         bytes_of(&self.body.arrays[..array], space)
     }
 
     fn clear_arrays(&mut self) {
-        /// More words are cleared by a loop.
+        /// Maximum number of words that are cleared without a loop.
         const UNROLLED: u64 = 32;
         let bytes = bytes_of(&self.body.arrays, Space::Item);
         if bytes == 0 {
@@ -593,7 +594,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Stores a bool that was written in its word, if it has one.
+    /// Copies a bool to its word, if it has one.
     fn keep_word(&mut self, to: Reg) {
         if self.words[to.at()] {
             emit!(self.text, "selp.b32 w{0}, 1, 0, r{0}", to.0);
@@ -604,7 +605,7 @@ impl<'a> Writer<'a> {
         self.labels[self.labels.len() - 1 - usize::from(out)]
     }
 
-    /// Writes an operation through another register if it also reads its target.
+    /// Writes an operation. If it also reads its target register, uses another register for the result.
     fn aside(&mut self, site: u32, op: &Op) {
         let Some(to) = op.written() else { return self.step(site, op, "") };
         let mut reads_it = false;
@@ -676,7 +677,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Records a failure, if it is the item's first one, unless a predicate is true.
+    /// Writes code that records a failure, if it is the item's first one, unless the predicate `is_fine` is
+    /// true.
     fn check(&mut self, site: u32, is_fine: &str, detail: &str) {
         self.can_fail = true;
         let first = self.text.temporary("pred");
@@ -685,7 +687,7 @@ impl<'a> Writer<'a> {
         emit!(self.text, "@{first} mov.b64 detail, {detail}");
     }
 
-    /// Compares an index with a known length; no predicate if it is a literal in bounds.
+    /// Compares an index with a known length. Returns no predicate if the index is a literal in bounds.
     fn below(&mut self, at: Reg, len: u64) -> Option<String> {
         if matches!(self.known[at.at()], Some(KnownValue::Literal(at)) if at < len) {
             return None;
@@ -695,8 +697,8 @@ impl<'a> Writer<'a> {
         Some(inside)
     }
 
-    /// Returns the index of an element in the view, and the predicate of its existence; none if it always
-    /// exists.
+    /// Returns the index of an element in the view, and the predicate that the element exists; no predicate
+    /// if it always exists.
     fn element(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
         let (element, inside) = self.element_of_live(view, at);
         if !self.has_groups() {
@@ -749,7 +751,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the place of a field of an element: an address and an offset, and a divisor of both.
+    /// Returns the address of an element's field: a register and an offset, and a divisor of both.
     fn address(&mut self, view: usize, element: &str, offset: u32) -> (String, u64, u64) {
         let shape = &self.shape.views[view];
         let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
@@ -887,7 +889,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the address of an array's element, and the predicate of its existence.
+    /// Returns the address of an array's element, and the predicate that the element exists.
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
         // For arrays of an item or group, a static bound of the index replaces the check.

@@ -12,17 +12,17 @@ use crate::driver::{DriverResult, StatusCode};
 use crate::host_memory::HostAddress;
 use crate::submission::CudaSubmission;
 
-/// Items of a group if the kernel does not specify it.
+/// Number of work-items of a group if the kernel does not specify it.
 const GROUP_LEN: u32 = 256;
 
-/// Code of a kernel for this device, if there is any and each view is contiguous.
+/// Returns the program's own code of a kernel for this device, if it has some and each view is contiguous.
 pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {
     let is_run = |view: &LaunchView<'_>| view.bases().len() == 1;
     let code = launch.kernel.code().filter(|_| launch.views.iter().all(is_run))?;
     (code.submission().is_some() || code.texts()[0].is_some()).then_some(code)
 }
 
-/// Runs a launch with these start addresses of views. Stores an error of the program in `foreign_error`.
+/// Submits a launch with these start addresses of views. Stores an error of the program in `foreign_error`.
 pub(super) fn run(
     work: &mut CudaSubmission<'_>,
     launch: &Launch<'_>,
@@ -67,7 +67,7 @@ pub(super) fn run(
     }
 }
 
-/// Returns the entry of a text, and loads it if it is not in the cache.
+/// Returns the kernel of a PTX text, and loads it if it is not in the cache.
 fn loaded(work: &CudaSubmission<'_>, code: &kernel::Code) -> DriverResult<Arc<LoadedKernel>> {
     let texts = &work.core.kernels.launches.texts;
     if let Some(known) = texts.find(code) {

@@ -12,18 +12,18 @@ use super::traits::LaunchTraits;
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub shape: KernelKey,
-    /// Start addresses of the views: all places of one view, then of the next.
+    /// Start addresses of the views: all memory ranges of one view, then of the next.
     pub(super) bases: Vec<u64>,
-    /// Number of items before the ones that threads process several at a time.
+    /// Number of leading items that run singly, before the ones that threads process several at a time.
     pub(super) head: u64,
-    /// Number of blocks in a row of positions, if it is known and whole.
+    /// Number of blocks for a row of positions, if it is known and a whole number.
     pub(super) pitch: u64,
-    /// Bytes of private memory for each thread, if the kernel allocates any: less than 4 GiB.
+    /// Bytes of private heap for each thread, if the kernel allocates any: less than 4 GiB.
     pub(super) slab_bytes: Option<u64>,
 }
 
 impl Planned {
-    /// Plans a launch of a kernel with these traits and start addresses of views.
+    /// Plans a launch; `bases` has the start addresses of its views.
     ///
     /// # Errors
     /// `Unsupported` for kernels that this backend cannot run, `OutOfMemory` for more memory than any GPU
@@ -87,8 +87,8 @@ impl Planned {
 }
 
 /// Chooses the number of items that a thread processes at once: 16 bytes of the longest elements, if the
-/// items' elements are contiguous. Returns the first item that can start a piece. The choice makes pieces as
-/// long as possible, in particular for stores.
+/// items' elements are contiguous. Returns the first item at which vectors can start. Vectors are as long as
+/// possible, in particular for stores.
 fn side_by_side(shape: &mut KernelKey, traits: &LaunchTraits, bases: &[u64]) -> u64 {
     let around =
         |view: usize| traits.around.iter().flat_map(|around| &around.runs).find(|run| run.view == view);

@@ -4,9 +4,9 @@ use backend_api::kernel::{Body, Op, Reg, arithmetic};
 
 use super::codegen::known::writes;
 
-/// Returns the maximal number of bytes that an item allocates, if it is known before the launch: the sizes
-/// follow from constants and parameters, and no allocation is in a loop. The kernel must write registers
-/// before it reads them.
+/// Returns the maximum number of bytes that a work-item allocates, if it is known before the launch. It is
+/// known if all sizes follow from constants and parameters, and no allocation is in a loop. The kernel must
+/// write registers before it reads them.
 pub(super) fn most_taken(body: &Body, params: &[u64]) -> Option<u64> {
     let mut values = Values { body, params, writes: writes(body), known: vec![None; body.registers.len()] };
     values.taken(&body.code, false)
@@ -16,7 +16,7 @@ struct Values<'a> {
     body: &'a Body,
     params: &'a [u64],
     writes: Vec<u32>,
-    /// Values, equal for all items, of registers with one write.
+    /// For each register that is written once: its value, if it is equal for all items.
     known: Vec<Option<u64>>,
 }
 

@@ -6,9 +6,10 @@ use backend_api::kernel::{Access, Body, Builtin, Memory, Op};
 use super::codegen::affine::{self, LaneAnalysis};
 use super::codegen::known::{KnownValue, known};
 
-/// Longer bodies run item by item, because they compute more than they wait for memory.
+/// Maximum number of operations of kernels whose threads process several items. Longer kernels compute more
+/// than they wait for memory.
 const OPERATIONS_SIDE_BY_SIDE: usize = 96;
-/// Maximal length of tables in parameters, if only constants index them.
+/// Maximum length in bytes of tables that are kernel parameters, if only constants index the tables.
 const TABLE_BYTES_GIVEN: u64 = 512;
 
 #[derive(Debug)]

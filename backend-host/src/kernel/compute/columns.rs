@@ -10,7 +10,7 @@ use crate::memory::Passage;
 /// The name of the operation in errors.
 pub(super) const OPERATION: &str = "compute";
 
-/// The values of one operation for a block of elements; bools as bytes of 0 and 1.
+/// The values of one operation for a block of elements; bools are bytes of 0 and 1.
 #[derive(Debug, Default)]
 pub(super) struct ValueColumn(Passage<u64>);
 
@@ -51,8 +51,8 @@ impl ValueColumn {
     }
 }
 
-/// Calls a function, inlined and compiled for AVX2 with FMA if the processor has both. Only explicit fused
-/// operations are fused.
+/// Calls a function, inlined and compiled for AVX2 with FMA if the processor has both. The compiler fuses
+/// only explicit fused operations.
 macro_rules! wide {
     ($function:ident $($rest:tt)*) => { wide!(<> $function $($rest)*) };
     (<$($G:ident: $bound:path),*> $function:ident($($name:ident: $T:ty),*)) => {
@@ -89,8 +89,8 @@ fn two_here<A: Copy, R, F: Fn(A, A) -> R>(a: &[A], b: &[A], out: &mut [R], f: F)
     }
 }
 
-/// Computes a column from another one. Each operation is a function of its own: the compiler takes over a
-/// minute for all of them in one function.
+/// Computes a column from another column. Each operation is a separate function, because the compiler takes
+/// over a minute for all of them in one function.
 #[inline(never)]
 fn one<A: bytemuck::Pod, R: bytemuck::Pod>(
     a: &ValueColumn,
@@ -227,7 +227,7 @@ fn select(
     ))
 }
 
-/// The end of an evaluation because a call of a function has exceeded its time limit.
+/// The end of an evaluation because a function call exceeded its time limit.
 #[derive(Debug)]
 pub(super) struct Late {
     /// Index of the failed operation.
@@ -237,8 +237,8 @@ pub(super) struct Late {
     pub report: Report,
 }
 
-/// Evaluates the operations in `needed` that compute, with the widest vectors that the processor has. Columns
-/// of fields, literals and indices are already filled.
+/// Evaluates the needed operations of a program, with the widest vectors that the processor has. The caller
+/// has filled the columns of fields, literals and indices.
 pub(super) fn evaluate(
     program: &Program,
     needed: &[bool],

@@ -18,7 +18,7 @@ use crate::storage::Storage;
 
 /// Numbers in a block, which stays in the first-level cache for a second pass.
 const BLOCK: usize = 4096;
-/// Numbers in a register.
+/// Numbers in a vector register.
 const WIDTH: usize = 8;
 
 /// Contiguous numbers in addressable memory, on a processor with AVX2.
@@ -31,7 +31,7 @@ pub(super) struct Numbers {
 // SAFETY: any thread may read memory at the address, as `racy` describes.
 unsafe impl Sync for Numbers {}
 
-/// Reads eight numbers like relaxed atomic accesses to each byte.
+/// Reads eight numbers, with the effect of relaxed atomic accesses to each byte.
 ///
 /// # Safety
 /// They must be readable; other threads may write to them as [`backend_api::racy`] describes.
@@ -237,7 +237,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// Compares at most [`BLOCK`] numbers from number `first` on with an interval.
+    /// Compares up to [`BLOCK`] numbers, starting at number `first`, with an interval.
     ///
     /// # Safety
     /// The requirements of [`sum`](Self::sum).
@@ -283,13 +283,13 @@ impl Numbers {
     }
 }
 
-/// Bit set of matches among some numbers.
+/// Bit set of the matches in a block of numbers.
 struct Bits {
     words: [u64; BLOCK / 64],
     matches: u64,
 }
 
-/// Numbers of which a register has eight. Comparisons set all bits or none; with a NaN none.
+/// A type of numbers of which a vector register has eight. Comparisons set all bits or none; with a NaN none.
 ///
 /// # Safety
 /// For all functions on registers: the processor must have AVX2.
@@ -299,13 +299,13 @@ trait Lane: Number + bytemuck::Pod {
 
     fn from_bits(bits: u32) -> Self;
     unsafe fn splat(self) -> __m256i;
-    /// Lane-wise minimum; the second operand if one is a NaN.
+    /// Minimum of each lane; the second operand if one is a NaN.
     unsafe fn lower(a: __m256i, b: __m256i) -> __m256i;
-    /// Lane-wise maximum; the second operand if one is a NaN.
+    /// Maximum of each lane; the second operand if one is a NaN.
     unsafe fn higher(a: __m256i, b: __m256i) -> __m256i;
     unsafe fn at_least(a: __m256i, b: __m256i) -> __m256i;
     unsafe fn at_most(a: __m256i, b: __m256i) -> __m256i;
-    /// Mask of NaNs.
+    /// Mask of the lanes that are NaNs.
     unsafe fn nan(of: __m256i) -> __m256i;
 }
 

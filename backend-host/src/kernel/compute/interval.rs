@@ -8,7 +8,7 @@ use backend_api::kernel::{Memory, Op, Reg};
 pub(super) struct Interval {
     /// Register of the program with the value that the condition tests.
     pub value: Reg,
-    /// The [keys](Type::key) of its bounds.
+    /// The [keys](Type::key) of the interval's bounds.
     least: u64,
     greatest: u64,
     pub is_negated: bool,
@@ -21,7 +21,7 @@ impl Interval {
         Self::within(program, condition.into(), &mut 64)
     }
 
-    /// The same in at most `steps` steps, because shared subexpressions are visited repeatedly.
+    /// Converts a condition in at most `steps` steps, because shared subexpressions are visited repeatedly.
     fn within(program: &Program, condition: Reg, steps: &mut u32) -> Option<Self> {
         *steps = steps.checked_sub(1)?;
         match program.ops()[condition.at()] {
@@ -52,7 +52,7 @@ impl Interval {
         }
     }
 
-    /// `value op literal`, or `literal op value`.
+    /// Converts the condition `value op literal` or, if `is_swapped`, `literal op value`.
     fn compared(program: &Program, op: Binary, value: Reg, bits: u64, is_swapped: bool) -> Option<Self> {
         let of = program.types()[value.at()];
         let [lowest, highest] = ends(of);
@@ -82,7 +82,7 @@ impl Interval {
     }
 }
 
-/// The view, offset and type of a field; `None` for any other value.
+/// Returns the view, offset and type if the value is a field; `None` for any other value.
 fn field(program: &Program, value: Reg) -> Option<(u16, u32, Memory)> {
     match program.ops()[value.at()] {
         Op::Load { view, offset, of, .. } => Some((view, offset, of)),
@@ -90,7 +90,7 @@ fn field(program: &Program, value: Reg) -> Option<(u16, u32, Memory)> {
     }
 }
 
-/// Keys of the lowest and the highest number.
+/// Keys of the lowest and the highest number of a type.
 fn ends(of: Type) -> [u64; 2] {
     match of {
         Type::F32 => [f32::NEG_INFINITY, f32::INFINITY].map(|end| of.key(end.to_bits().into())),

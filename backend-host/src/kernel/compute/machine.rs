@@ -16,10 +16,10 @@ use crate::memory::Passage;
 use crate::racy_word::{Word, load_all};
 use crate::storage::Storage;
 
-/// Elements of a block, if all values have at most four bytes. The columns of a short program stay in a
+/// Elements of a block, if all values have at most four bytes. The columns of a short program then fit a
 /// first-level cache.
 const LANES_MAX: usize = 2048;
-/// Maximal length of one read of elements.
+/// Maximum length in bytes of one read of elements.
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// Evaluation plan for the sources of a computation.
@@ -27,12 +27,12 @@ pub(super) struct EvaluationPlan<'a, M> {
     pub compute: &'a Compute<'a>,
     sources: &'a [MemoryPlace<M>],
     needed: Vec<bool>,
-    /// For each source, the first one with the same start.
+    /// For each source, the first source with the same start.
     alias: Vec<usize>,
     lanes_max: usize,
-    /// The time limit of each call.
+    /// The time limit of each function call.
     limits: Vec<Option<TimeLimit>>,
-    /// The error of the first call that has exceeded its limit.
+    /// The error of the first call that exceeded its time limit.
     late: Mutex<Option<Error>>,
     /// Approximate number of bytes that the computation reads for each element.
     pub bytes_each: u64,
@@ -61,7 +61,8 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
         result.map_err(|error| self.late.lock().take().unwrap_or(error))
     }
 
-    /// Keeps the error of a call in a block that begins at an element.
+    /// Stores the error of a function call that exceeded its time limit, in a block whose first element is
+    /// `first`.
     #[cold]
     fn end(&self, Late { at, report }: &Late, first: u64) -> Error {
         let op = &self.compute.program.ops()[*at];
@@ -77,7 +78,7 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
         self.compute.sources[source].stride as usize
     }
 
-    /// Offset of an element of a source in its memory.
+    /// Byte offset of element `number` of a source in its memory.
     fn at(&self, source: usize, number: u64) -> u64 {
         self.sources[source].offset + number * self.compute.sources[source].stride
     }

@@ -15,23 +15,23 @@ use crate::driver::objects::THREADS;
 use crate::kernel::compute::shape::{ElementDistribution, FieldComparison, VECTOR_BYTES};
 use crate::kernel::text::emit;
 
-/// The kind of register of a word.
+/// Kind of PTX register for a word of this many bytes.
 fn kind(word: u64) -> &'static str {
     if word == 8 { "b64" } else { "b32" }
 }
 
-/// Rows of 16 bytes that a thread loads at once.
+/// Number of 16-byte rows that a thread loads at once.
 const ROWS: u64 = 4;
 
 impl Code<'_> {
-    /// Loads a parameter of 64 bits, after the literals or one of them.
+    /// Loads the 64-bit kernel parameter number `place`, counted from the first literal.
     fn word_parameter(&mut self, place: usize) -> String {
         let word = self.temporary("b64");
         emit!(self, "ld.param.u64 {word}, [{}_param_0+{}]", self.entry, LITERALS + 8 * place as u64);
         word
     }
 
-    /// Loads a part of the value: 0 for bytes 0..8, 1 for bytes 8..16.
+    /// Loads 8 bytes of the searched value: part 0 is bytes 0..8, part 1 is bytes 8..16.
     fn value_part(&mut self, comparison: FieldComparison, part: usize) -> String {
         self.word_parameter(self.shape.literals[comparison.at].unwrap_or(0) + part)
     }
@@ -67,7 +67,7 @@ impl Code<'_> {
         }
     }
 
-    /// Compares the field of element `k` with the value.
+    /// Writes code that compares the field of element `k` with the searched value.
     pub(super) fn field_equals(&mut self, to: &str, k: u64) {
         let Some(comparison) = self.shape.comparison else { return };
         let word = comparison.word;
@@ -103,8 +103,8 @@ impl Code<'_> {
         self.label(&end);
     }
 
-    /// Compares words, up to the end of the value, and moves both addresses behind them. Branches to `end` at
-    /// the first difference.
+    /// Writes a loop that compares words up to the end of the value, and advances both addresses. Branches to
+    /// `end` at the first difference.
     fn compare_rest(&mut self, to: &str, (element, value, stop): (&str, &str, &str), word: u64, end: &str) {
         let [one, other] = [kind(word); 2].map(|kind| self.temporary(kind));
         let [over, more] = ["pred"; 2].map(|kind| self.temporary(kind));
@@ -125,7 +125,7 @@ impl Code<'_> {
         let _ = writeln!(self.body, "{done}:");
     }
 
-    /// Adds the number of elements that equal the value to `matches`.
+    /// Writes code that adds the number of elements equal to the value to `matches`.
     pub(super) fn count_packed(
         &mut self,
         comparison: FieldComparison,
@@ -194,7 +194,7 @@ impl Code<'_> {
         let _ = writeln!(self.body, "{all}:");
     }
 
-    /// Adds 1 to `matches` if the words of an element equal the value's.
+    /// Writes code that adds 1 to `matches` if the words of an element equal the value's words.
     fn count_equal(&mut self, element: &[String], value: &[String], matches: &str) {
         let equal = self.temporary("pred");
         for (at, (word, wanted)) in element.iter().zip(value).enumerate() {
@@ -209,8 +209,8 @@ impl Code<'_> {
         emit!(self, "@{equal} add.u32 {matches}, {matches}, 1");
     }
 
-    /// Adds the number of elements of 1 or 2 bytes in four words that equal the value. Sets the top bit of
-    /// each element that differs from the value in no bit.
+    /// Writes code that adds the number of elements of 1 or 2 bytes in four words that equal the value to
+    /// `matches`. It sets the top bit of each equal element.
     fn count_within_words(&mut self, words: &[String; 4], value: &[String; 4], bytes: u64, matches: &str) {
         let below = if bytes == 1 { "0x7F7F7F7F" } else { "0x7FFF7FFF" };
         let (all, differs, zero) = (self.temporary("b32"), self.temporary("b32"), self.temporary("b32"));

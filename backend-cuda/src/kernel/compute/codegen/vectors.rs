@@ -20,7 +20,7 @@ use crate::kernel::compute::shape::{ElementDistribution, VECTOR_BYTES};
 use crate::kernel::text::{emit, is_wide, register};
 
 impl Code<'_> {
-    /// Returns the rows for a kind of code, if rows are faster.
+    /// Returns the rows of a thread for this kind of code; `None` if rows are not faster.
     pub(super) fn rows_of(&self, kind: &str) -> Option<ElementDistribution> {
         let shape = self.shape;
         let mut parts: Vec<(usize, u32, Type)> =
@@ -51,7 +51,8 @@ impl Code<'_> {
         Some(ElementDistribution { len, step })
     }
 
-    /// Converts the index of a thread's first element, and the number of elements from there on, to rows.
+    /// Converts the index of a thread's first element, and the number of elements from there on, to units of
+    /// rows.
     pub(super) fn neighbours(&mut self, first: String, left: String) -> (String, String) {
         let Some(rows) = self.rows.filter(|_| self.step != 1) else { return (first, left) };
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));
@@ -137,7 +138,8 @@ impl Code<'_> {
         let _ = writeln!(self.body, "{all}:");
     }
 
-    /// Branches to the first label if some elements do not exist. The second label marks the end.
+    /// Writes a branch to the first label if some of the thread's elements do not exist. The second label
+    /// marks the end.
     fn if_all(&mut self, left: &str) -> (String, String) {
         let full = self.temporary("pred");
         emit!(self, "setp.gt.u32 {full}, {left}, {}", self.offset(EACH - 1));
@@ -147,9 +149,10 @@ impl Code<'_> {
         (some, all)
     }
 
-    /// Branches to a label if the thread's first byte of a source is not at a multiple of `len`, the length
-    /// of a row. Then no source's row is aligned. That happens before the end of a search's head, which has
-    /// up to 15 bytes: as many elements as a thread takes, if the elements are bytes.
+    /// Writes a branch to a label if the thread's first byte of a source is not at a multiple of `len`, the
+    /// length of a row in bytes. Then no row of the source is aligned. That happens before the end of a
+    /// search's head, which has up to 15 bytes: as many elements as a thread takes, if the elements are
+    /// bytes.
     fn branch_if_unaligned(&mut self, source: usize, len: u64, label: &str) {
         let (at, off) = (self.temporary("b32"), self.temporary("pred"));
         emit!(self, "cvt.u32.u64 {at}, a{source}");
@@ -158,7 +161,7 @@ impl Code<'_> {
         emit!(self, "@{off} bra {label}");
     }
 
-    /// Loads all elements of a source as 32-bit words; returns their registers.
+    /// Writes loads of all elements of a source as 32-bit words; returns their registers.
     fn load_words(&mut self, rows: ElementDistribution, source: usize, of: Type) -> Vec<String> {
         let way = if self.shape.layouts[source].read_only { "ld.global.nc" } else { "ld.global" };
         let width = u64::from(of.bytes());
@@ -171,7 +174,7 @@ impl Code<'_> {
     }
 }
 
-/// Returns the vector suffix and the operand of one, two or four words.
+/// Returns the PTX vector suffix and the operand for one, two or four words.
 fn vector(words: &[String]) -> (String, String) {
     match words {
         [one] => (String::new(), one.clone()),

@@ -13,12 +13,12 @@ use backend_api::kernel::{Access, Binary, Body, Builtin, Memory, Op, Reg, Type, 
 
 use super::known::{KnownValue, known};
 
-/// Limits of the analysis; beyond them, items run one by one.
+/// Limits of the analysis; beyond them, threads run items one by one.
 const OPERATIONS_MAX: usize = 768;
 const SPAN_MAX: i64 = 96;
 const RUNS_MAX: usize = 16;
 
-/// Loads of elements at constant distances.
+/// Loads of one view at constant distances from each other.
 #[derive(Clone, Debug)]
 pub(in super::super) struct LoadRun {
     pub view: usize,
@@ -32,14 +32,14 @@ pub(in super::super) struct LoadRun {
     sum: Sum,
 }
 
-/// Assumption to verify at the first and the last item, by the number of the operation.
+/// Assumption to verify at a thread's first and last item, by the number of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Granted {
     /// The condition has this value at the item.
     Is(bool),
-    /// A register does not fall from the first to the last item.
+    /// The register's value does not fall from the first to the last item.
     Rises(Reg),
-    /// The result is equal at the first and the last item.
+    /// The operation's result is equal at the first and the last item.
     Stays,
 }
 
@@ -47,34 +47,34 @@ pub(super) enum Granted {
 #[derive(Debug, Default)]
 pub(in super::super) struct LaneAnalysis {
     pub(in super::super) runs: Vec<LoadRun>,
-    /// Run and distance of each load.
+    /// For each load, its run and its distance in elements.
     pub(super) loads: HashMap<u32, (usize, i64)>,
     pub(super) granted: HashMap<u32, Granted>,
-    /// Operations that compute the positions of runs and conditions, and possibly more.
+    /// For each operation, true if it computes the position of a run or a condition.
     pub(super) places: Vec<bool>,
-    /// Parameter with the distance of rows, if positions are multiples of one.
+    /// Kernel parameter with the distance of rows, if positions are multiples of one.
     pub(in super::super) pitch: Option<u16>,
 }
 
-/// A sum in the arithmetic of its type.
+/// An affine sum in the arithmetic of its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Sum {
-    /// Common terms by number, with their factors.
+    /// Terms common to all items, by number, each with its factor.
     terms: Vec<(u32, u64)>,
-    /// Increment from item to item.
+    /// Increment of the sum from item to item.
     step: u64,
     literal: u64,
-    /// True if it was extended from a shorter type, which may have wrapped around.
+    /// True if the sum was extended from a shorter type, which may have wrapped around.
     is_extended: bool,
 }
 
-/// A term common to all items.
+/// A term that is equal for all items of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Term {
     Param(u16),
     Item,
     Index,
-    /// Cast between two types, because the bits alone do not determine the extension.
+    /// Cast of a sum between two types, because the bits alone do not determine the extension.
     Cast([Type; 2], Sum),
     Unary(Unary, Type, Sum),
     Binary(Binary, Type, Sum, Sum),
@@ -87,7 +87,7 @@ enum Term {
 #[derive(Clone, Debug)]
 enum Form {
     Sum(Sum),
-    /// A condition that is false, or true, for all items if it is so for the first and the last.
+    /// A condition that has the same value for all items if it has it for the first and the last.
     Truth {
         falls: bool,
         holds: bool,
@@ -108,7 +108,7 @@ struct Follower<'a> {
     site: u32,
 }
 
-/// Analyses a body without loops, groups and arrays; none if its items do not read adjacent elements.
+/// Analyses a kernel without loops, groups and arrays; `None` if its items do not read adjacent elements.
 pub(in super::super) fn lanes(body: &Body) -> Option<LaneAnalysis> {
     let count = body.code.iter().map(Op::count).sum();
     if count > OPERATIONS_MAX {
@@ -289,7 +289,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Returns true if a sum rises slightly from item to item, except at a wrap-around.
+    /// Returns true if a sum rises by a small step from item to item, except at a wrap-around.
     fn rises(&self, sum: &Sum, register: Reg) -> bool {
         matches!(self.of(register), Type::U32 | Type::U64) && (1..=16).contains(&sum.step) && !sum.is_extended
     }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use backend_api::kernel::{Binary, Body, Builtin, Op, Reg, Type};
 
-/// Limit of chains of copies or sums that are followed, because unreachable code may contain cycles.
+/// Maximum length of followed chains of copies or sums, because unreachable code may contain cycles.
 const STEPS_MAX: usize = 16;
 
-/// Known bounds of integers.
+/// Known upper bounds of a kernel's integer registers.
 pub(super) struct IntegerBounds {
     /// Upper bound of each register's value, as an unsigned number, valid at all reads of the register.
     pub most: Vec<u64>,
@@ -26,10 +26,10 @@ impl IntegerBounds {
     }
 }
 
-/// Computes bounds from operations.
+/// Computes the upper bounds of a kernel's registers.
 ///
-/// A register with one write gets the bound of its operands. Of other registers only loop counters have a
-/// bound: they count from one literal up to another in steps of 1.
+/// A register with one write gets a bound from the bounds of the operands. Of other registers only loop
+/// counters have a bound: they count from one literal up to another in steps of 1.
 pub(super) fn bounds(body: &Body) -> IntegerBounds {
     let mut sources: Vec<Vec<&Op>> = vec![Vec::new(); body.registers.len()];
     collect(&body.code, &mut |op| {
@@ -55,7 +55,7 @@ struct Finder<'a> {
     body: &'a Body,
     bounds: Vec<u64>,
     counts: HashMap<Reg, (u64, u64)>,
-    /// Operations that write each register.
+    /// For each register, the operations that write it.
     sources: Vec<Vec<&'a Op>>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Finder<'a> {
         None
     }
 
-    /// Returns a base register and the total of the literals added to it.
+    /// Returns the base register of a chain of sums with literals, and the total of the literals.
     fn sum(&self, register: Reg) -> Option<(Reg, u64)> {
         let mut sum = self.parts(register)?;
         for _ in 1..STEPS_MAX {
@@ -109,8 +109,8 @@ impl<'a> Finder<'a> {
 
     /// Returns the base register and the literal, if a register is their sum and never wraps around.
     ///
-    /// Both are written once, so the base does not change in between: a path from the base to a reader that
-    /// skips the sum would, from the start, read a register that was never written.
+    /// Each register is written once, so the base does not change in between. A path from the base to a
+    /// reader that skips the sum would, from the start, read a register that was never written.
     fn parts(&self, register: Reg) -> Option<(Reg, u64)> {
         let [Op::Binary { op: Binary::Add, left, right, .. }] = self.sources[register.at()][..] else {
             return None;
@@ -127,8 +127,8 @@ impl<'a> Finder<'a> {
         (never_wraps && self.sources[part.at()].len() == 1).then_some((part, literal))
     }
 
-    /// Returns the counter, first value and last value of a loop that leaves at the last value, and else adds
-    /// 1.
+    /// Returns counter, first value and last value of a loop that ends at the last value, and otherwise adds
+    /// 1 to its counter.
     fn counter(&self, body: &[Op]) -> Option<(Reg, u64, u64)> {
         let (step, rest) = body.split_last()?;
         let Op::Copy { to: counter, of: after } = *step else { return None };
@@ -156,8 +156,8 @@ impl<'a> Finder<'a> {
         None
     }
 
-    /// Returns the initial literal of a counter, if it is at most `last`, and no other operation writes the
-    /// counter.
+    /// Returns the initial literal of a counter, if it is at most `last`, and no operation but `step` writes
+    /// the counter.
     fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> Option<u64> {
         // Compare the operations by address, because an operation equal to `step` may be elsewhere in the
         // code.
@@ -171,7 +171,7 @@ impl<'a> Finder<'a> {
         (self.of(counter).is_integer() && first <= last).then_some(first)
     }
 
-    /// Returns the upper bound of an operation's result; `None` if all numbers of its type are possible.
+    /// Returns the upper bound of an operation's result; `None` if all values of its type are possible.
     fn bound(&self, op: &Op) -> Option<u64> {
         let at = |register: &Reg| self.bounds[register.at()];
         match op {

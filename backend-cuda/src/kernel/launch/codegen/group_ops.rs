@@ -7,11 +7,11 @@ use super::known::writes;
 use super::{Writer, bytes_of, r};
 use crate::kernel::text::{emit, is_wide, memory_suffix, register, suffix};
 
-/// All lanes of a warp.
+/// Mask of all lanes of a warp.
 const ALL: &str = "0xFFFFFFFF";
 
 impl Writer<'_> {
-    /// The loop over the groups of a block.
+    /// Writes the loop over the groups of a block.
     pub(super) fn groups(&mut self, len: u32, more: &str, items: &str) {
         for name in ["group", "groups", "step"] {
             self.text.declare("b64", name);
@@ -46,8 +46,8 @@ impl Writer<'_> {
         emit!(self.text, "@{more} bra next");
     }
 
-    /// Clears shared words, except arrays that the items write first; each thread clears words at the stride
-    /// of the block.
+    /// Writes code that clears shared memory, except arrays that the items write first. Each thread clears
+    /// words at the stride of the block.
     fn clear_shared(&mut self, len: u32) {
         let arrays = self.body.arrays.iter().enumerate();
         let cleared: Vec<_> = arrays
@@ -74,9 +74,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns true if the items write all elements of an array of their group before a barrier that precedes
-    /// all reads, or never read the array. Counts only writes outside of branches and loops, at the item's
-    /// number in the group plus a literal.
+    /// Returns true if no item can read an element of a group's array before it is written: the items write
+    /// all elements before a barrier that precedes all reads, or never read the array. Counts only writes
+    /// outside of branches and loops, at the item's number in the group plus a literal.
     fn is_written_first(&self, array: usize, len: u32) -> bool {
         fn reads(op: &Op, array: usize) -> bool {
             match op {
@@ -113,7 +113,7 @@ impl Writer<'_> {
         true
     }
 
-    /// A subgroup operation on the lanes of a warp. Groups consist of whole warps.
+    /// Writes a subgroup operation on the lanes of a warp. Groups consist of whole warps.
     pub(super) fn subgroup_op(&mut self, how: SubgroupOp, name: &str, of: Reg) {
         let (found, mut value) = (self.of(of), r(of));
         if found == Type::Bool && !matches!(how, SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_)) {
@@ -135,8 +135,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Waits for all lanes of a warp after a branch. All lanes reach the operation that follows; without this
-    /// instruction, the assembler adds code for lanes that arrive apart.
+    /// Writes a synchronisation of all lanes of a warp after a branch. All lanes reach the next operation;
+    /// without this instruction, the assembler adds code for lanes that arrive separately.
     fn join_lanes(&mut self) {
         if self.text.lanes_may_be_apart {
             emit!(self.text, "bar.warp.sync {ALL}");
@@ -144,7 +144,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The lanes with the same lowest bits: one vote for each bit.
+    /// Writes code that finds the lanes with the same lowest bits, by one vote for each bit.
     fn alike(&mut self, name: &str, value: &str, bits: u8) {
         let [own, zero, lanes] = ["b32"; 3].map(|kind| self.text.temporary(kind));
         let is_set = self.text.temporary("pred");
@@ -162,7 +162,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Copies a bool so that the assembler cannot infer its value.
+    /// Copies a bool in a way that hides its value from the assembler.
     ///
     /// The assemblers of CUDA 13.0 to 13.5 for GPUs from 9.0 on let lanes vote for the opposite of a
     /// condition that they have inferred to be true. They cannot infer the number of blocks along the second
@@ -176,7 +176,7 @@ impl Writer<'_> {
         predicate
     }
 
-    /// Value of another lane, or of the own lane if there is none.
+    /// Writes a read of another lane's value, or of the own one if no such lane exists.
     fn shuffle(&mut self, of: Type, name: &str, value: &str, mode: &str, lane: &str) {
         // Select the last or the first of the participating lanes, by the direction of the shuffle.
         let last = if mode == "up" { 0 } else { 31 };
@@ -197,7 +197,8 @@ impl Writer<'_> {
         }
     }
 
-    /// `And`, `Or` or `Xor` of the bools of all lanes, or of the lanes up to and including the own one.
+    /// Writes `And`, `Or` or `Xor` of the bools of all lanes, or of the lanes up to and including the own
+    /// one.
     fn combine_bools(&mut self, op: Binary, is_scan: bool, name: &str, value: &str) {
         let [bits, wanted] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         emit!(self.text, "vote.sync.ballot.b32 {bits}, {value}, {ALL}");
@@ -272,7 +273,7 @@ impl Writer<'_> {
         emit!(self.text, "mov.{kind} {name}, {own}");
     }
 
-    /// Changes a place atomically, and returns the old value in a register if one is named.
+    /// Writes an atomic change of a memory location. Returns its old value in a register if one is named.
     pub(super) fn atomic(
         &mut self,
         site: u32,
@@ -336,7 +337,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Acquires or releases a value. GPUs before 7.0 have fences only.
+    /// Writes an acquire or release of a value. GPUs before 7.0 have fences only.
     fn ordered(
         &mut self,
         op: Rmw,
@@ -364,7 +365,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds to a float by one instruction if the GPU has a correct one; else by compare-and-swap.
+    /// Writes an atomic addition to a float: by one instruction if the GPU has a correct one, else by
+    /// compare-and-swap.
     ///
     /// Atomic additions of `f32` in global memory treat subnormal numbers as zeroes. That makes no difference
     /// if the operand is at least 2^-101. A subnormal number is then less than half of its last place, and

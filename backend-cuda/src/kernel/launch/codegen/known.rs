@@ -2,14 +2,14 @@
 
 use backend_api::kernel::{Body, Builtin, Op};
 
-/// Value of a register at all its reads.
+/// Value that a register has at all its reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum KnownValue {
     Literal(u64),
     Item,
 }
 
-/// Number of operations that write each register.
+/// Returns for each register the number of operations that write it.
 pub(in super::super) fn writes(body: &Body) -> Vec<u32> {
     let mut writes = vec![0; body.registers.len()];
     body.operations(|_, op| {
@@ -20,7 +20,7 @@ pub(in super::super) fn writes(body: &Body) -> Vec<u32> {
     writes
 }
 
-/// Known values of registers with one write.
+/// Returns the known values of registers that are written once.
 pub(in super::super) fn known(body: &Body) -> Vec<Option<KnownValue>> {
     let writes = writes(body);
     let mut known = vec![None; body.registers.len()];

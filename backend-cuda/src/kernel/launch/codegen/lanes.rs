@@ -13,12 +13,12 @@ use super::warps::WARP;
 use super::{LeadingParameters, Writer, affine};
 use crate::kernel::text::{LoadSource, Text, emit, memory_suffix, register};
 
-/// Register with a lane's element of a view.
+/// Name of the register with a lane's element of a view.
 fn cell(view: usize, lane: u32) -> String {
     format!("c{view}_{lane}")
 }
 
-/// Type of a field in memory.
+/// Type in which a field is stored in memory.
 pub(super) fn lies_as(of: Memory) -> Type {
     match of {
         Memory::Value(of) => of,
@@ -27,7 +27,7 @@ pub(super) fn lies_as(of: Memory) -> Type {
 }
 
 impl Writer<'_> {
-    /// Writes the code for the items of a thread.
+    /// Writes the code of a thread that processes several items.
     pub(super) fn side_by_side(&mut self) {
         let (lanes, body) = (self.shape.lanes, self.body);
         let [pieces, head] =
@@ -84,8 +84,8 @@ impl Writer<'_> {
         self.text.label("done");
     }
 
-    /// The items outside of pieces, one after the other; in warps that process pieces `around` their items,
-    /// also the items of a piece.
+    /// Writes code that runs items one after the other: the items outside of the vectors and, if `around`,
+    /// the items of warps that fail the test.
     fn single(&mut self, around: bool, pieces: &str, head: &str) {
         let lanes = self.shape.lanes;
         self.text.label("single");
@@ -108,7 +108,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns the type of the items' own elements of a view, and whether they are loaded and stored.
+    /// Returns the type of the items' own elements of a view, and if they are loaded and stored.
     fn cells(&self, view: usize) -> Option<(usize, Type, bool, bool)> {
         let (mut of, mut is_loaded, mut is_stored) = (None, false, false);
         // Visit nested operations too, because a store may be inside the condition that the item exists.
@@ -132,14 +132,15 @@ impl Writer<'_> {
         self.body.views[view].access.is_written() || self.known[at.at()] == Some(KnownValue::Item)
     }
 
-    /// Reads the lane's element of a view from its register, if the access is to it.
+    /// Reads the lane's own element of a view from its register. Returns false if the access is to another
+    /// element.
     pub(super) fn read_cell(&mut self, name: &str, (view, at): (usize, Reg), of: Memory) -> bool {
         let Some(lane) = self.lane.filter(|_| self.is_own(view, at)) else { return false };
         self.take_cell(name, &cell(view, lane), of);
         true
     }
 
-    /// Converts a value from its form in memory.
+    /// Converts a loaded value from its type in memory to its type in registers.
     pub(super) fn take_cell(&mut self, name: &str, cell: &str, of: Memory) {
         match of {
             Memory::Value(of) => emit!(self.text, "mov.{} {name}, {cell}", register(of)),
@@ -151,7 +152,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The same for writes.
+    /// Writes the lane's own element of a view to its register. Returns false if the access is to another
+    /// element.
     pub(super) fn write_cell(&mut self, view: usize, value: &str, of: Memory) -> bool {
         let Some(lane) = self.lane else { return false };
         let cell = cell(view, lane);
@@ -175,7 +177,7 @@ impl Writer<'_> {
         address
     }
 
-    /// Returns the length of a piece, and of the elements of all lanes, in bytes.
+    /// Returns the length of one vector access, and of the elements of all lanes, in bytes.
     fn piece(&self, view: usize, of: Type) -> (u64, u64) {
         let all = u64::from(self.shape.lanes * of.bytes());
         (all.min(self.shape.views[view].ahead), all)
@@ -215,7 +217,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Splits words into short numbers.
+    /// Writes code that splits words into numbers shorter than a word.
     pub(super) fn cut(&mut self, of: Type, names: &[String], words: &[String]) {
         let (sign, bytes) = (if of.is_signed() { "s32" } else { "u32" }, of.bytes() as usize);
         for (number, name) in names.iter().enumerate() {
@@ -254,7 +256,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Packs short numbers into a word.
+    /// Writes code that packs numbers shorter than a word into a word.
     fn packed(&mut self, view: usize, word: u32, of: Type) -> String {
         let whole = self.text.temporary("b32");
         if of.bytes() == 2 {
@@ -271,7 +273,7 @@ impl Writer<'_> {
         whole
     }
 
-    /// Writes an instruction for each piece, from its address, its number of units, its vector suffix and its
+    /// Writes an instruction for each vector, given its address, its number of units, its PTX suffix and its
     /// first unit.
     fn each_piece(
         &mut self,

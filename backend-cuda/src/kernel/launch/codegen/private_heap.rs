@@ -9,7 +9,7 @@ use backend_api::kernel::{Body, Memory, Op, Reg, Type};
 use super::{LeadingParameters, Writer, r};
 use crate::kernel::text::{LoadSource, emit};
 
-/// Length of a word.
+/// Length in bytes of a word of the private heap.
 fn word_bytes(body: &Body) -> u32 {
     let mut bytes = None;
     body.operations(|_, op| {
@@ -35,7 +35,7 @@ impl Writer<'_> {
         emit!(self.text, "add.u64 slab, slab, {own}");
     }
 
-    /// Allocates and clears memory.
+    /// Writes code that allocates and clears memory of the private heap.
     pub(super) fn take(&mut self, site: u32, name: &str, bytes: Reg) {
         let (threads, word) = (self.shape.threads(), word_bytes(self.body));
         let [left, at, end, whole] = ["b64"; 4].map(|kind| self.text.temporary(kind));
@@ -64,7 +64,7 @@ impl Writer<'_> {
         self.text.label(&format!("taken_{site}"));
     }
 
-    /// Returns the address of a number in the slab, and the predicate of its existence.
+    /// Returns the address of a number in the thread's slab, and the predicate that it is allocated.
     fn in_slab(&mut self, at: Reg, of: Type) -> (String, String) {
         let (threads, word, bytes) = (self.shape.threads(), word_bytes(self.body), of.bytes());
         let (mut place, mut inside) = (self.text.temporary("b32"), self.text.temporary("pred"));

@@ -7,9 +7,9 @@ use backend_api::kernel::{Op, Reg, Space};
 use super::{Writer, register};
 use crate::kernel::text::{emit, memory_suffix};
 
-/// Unrolling factor: this number of 4-byte elements is the widest load.
+/// Unrolling factor, because this number of 4-byte elements is the widest load.
 const TURNS: u64 = 4;
-/// Longer loops stay as they are.
+/// Maximum number of operations of an unrolled loop body.
 const OPERATIONS_MAX: usize = 64;
 
 impl Writer<'_> {
@@ -40,8 +40,8 @@ impl Writer<'_> {
         true
     }
 
-    /// Returns the counter and first value of a short loop whose iterations are a multiple of the factor. The
-    /// loop must have no exit but the counter's.
+    /// Returns the counter and first value of a short loop whose number of iterations is a multiple of the
+    /// factor. The loop's only exit must be the counter's.
     fn counted_by(&self, body: &[Op]) -> Option<(Reg, u64)> {
         let Some(Op::Copy { to: counter, .. }) = body.last() else { return None };
         let &(first, last) = self.bounds.counts.get(counter)?;
@@ -59,8 +59,8 @@ impl Writer<'_> {
         (is_counted && leaves && is_multiple && !self.shape.has_budget).then_some((*counter, first))
     }
 
-    /// Loads the adjacent elements of the next iterations from arrays without writes in between. Returns the
-    /// registers, by the sites of the reads.
+    /// Loads elements for the next iterations that are adjacent, from arrays without writes in between.
+    /// Returns the registers for each read.
     fn load_ahead(&mut self, body: &[Op], counter: Reg, first: u64) -> Vec<(u32, Vec<String>)> {
         let mut loaded = Vec::new();
         let mut site = self.site;

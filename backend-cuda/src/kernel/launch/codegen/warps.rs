@@ -2,12 +2,12 @@
 
 use crate::driver::objects::THREADS;
 
-/// Threads of a warp.
+/// Number of threads of a warp.
 pub(in super::super) const WARP: u32 = 32;
-/// Warps of a block, in consecutive rows if positions have rows.
+/// Number of warps of a block; they take consecutive rows if positions have rows.
 pub(in super::super) const ROWS: u32 = THREADS / WARP;
 
-/// End of a warp's items that is tested.
+/// The item of a warp that the generated code tests: the first or the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WarpEnd {
     First,

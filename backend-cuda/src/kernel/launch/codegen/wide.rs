@@ -16,7 +16,7 @@ struct FieldAccess {
     offset: u32,
 }
 
-/// Returns the access of an operation, and the register of the field's value.
+/// Returns the access of a load or store, and the register of the field's value.
 fn access(op: &Op) -> Option<(FieldAccess, Reg)> {
     let (is_store, view, at, of, offset, value) = match *op {
         Op::Load { to, view, at, offset, of: Memory::Value(of) } => (false, view, at, of, offset, to),
@@ -28,8 +28,8 @@ fn access(op: &Op) -> Option<(FieldAccess, Reg)> {
 }
 
 impl Writer<'_> {
-    /// Writes the accesses at the beginning of `code` as one instruction of 8 or 16 bytes. Returns their
-    /// number; 0 if there is no such instruction.
+    /// Writes the accesses at the beginning of `code` as one instruction of 8 or 16 bytes. Returns the number
+    /// of combined accesses; 0 if there is no such instruction.
     pub(super) fn access_wide(&mut self, site: u32, code: &[Op]) -> usize {
         let Some((first, _)) = code.first().and_then(access) else { return 0 };
         let (view, bytes) = (usize::from(first.view), first.of.bytes());

@@ -14,13 +14,13 @@ use super::{LeadingParameters, Writer, r};
 use crate::driver::objects::THREADS;
 use crate::kernel::text::{LoadSource, emit, memory_suffix, register, suffix};
 
-/// Register of an element of a run, counted from the lowest that any thread loads.
+/// Name of the register with an element of a run, counted from the lowest element that any lane loads.
 fn element(run: usize, number: i64) -> String {
     format!("e{run}_{number}")
 }
 
 impl Writer<'_> {
-    /// Start and end of the pieces of a run, in elements relative to the first lane's element at distance 0.
+    /// Start and end of a thread's vectors for a run, in elements relative to the first lane's own element.
     fn range(&self, run: &LoadRun) -> (i64, i64) {
         let (low, high) = (run.low.0, run.high.0);
         if !run.follows {
@@ -30,8 +30,8 @@ impl Writer<'_> {
         (low.div_euclid(lanes) * lanes, ((high + lanes - 1).div_euclid(lanes) + 1) * lanes)
     }
 
-    /// Returns the index of the thread's piece. The warps of a block take consecutive rows, while there are
-    /// enough, so that they share the multiprocessor's cache.
+    /// Returns the number of the thread's group of items. While there are enough rows, the warps of a block
+    /// take consecutive rows, because they then share the multiprocessor's cache.
     pub(super) fn piece_of_rows(&mut self, around: &LaneAnalysis) -> String {
         if around.pitch.is_none() {
             return "number".into();
@@ -69,8 +69,8 @@ impl Writer<'_> {
         "piece".into()
     }
 
-    /// Tests the first and the last item of a warp that starts at item `begin`. Branches to `apart` unless
-    /// the assumptions hold, and all elements of its lanes exist in aligned pieces.
+    /// Writes a test of the first and the last item of a warp whose items start at `begin`. The code branches
+    /// to `apart` unless the assumptions hold, and all elements of the lanes exist in aligned vectors.
     pub(super) fn ask_ends(&mut self, around: &LaneAnalysis, begin: &str) {
         self.text.declare("pred", "bad");
         emit!(self.text, "setp.ne.u32 bad, 0, 0");
@@ -97,7 +97,7 @@ impl Writer<'_> {
         emit!(self.text, "@bad bra apart");
     }
 
-    /// Tests whether a run is contiguous and in bounds, and computes the start of the thread's part.
+    /// Writes a test that a run is contiguous and in bounds, and computes the start of the thread's part.
     fn ask_run(&mut self, number: usize, run: &LoadRun, misplaced: &str) {
         let ((begin, end), bytes) = (self.range(run), u64::from(lies_as(run.of).bytes()));
         let others = if run.follows { i64::from(WARP * self.shape.lanes) - 1 } else { 0 };
@@ -165,7 +165,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Loads a piece with one element for each lane.
+    /// Loads a vector with one element for each lane.
     fn load_piece(&mut self, run: usize, of: Type, first: i64) {
         let (bytes, lanes) = (u64::from(of.bytes()), i64::from(self.shape.lanes));
         let place = first as u64 * bytes;
@@ -188,7 +188,7 @@ impl Writer<'_> {
         self.cut(of, &names, &words);
     }
 
-    /// Writes an operation of an item of a tested warp, or of an end under test. Returns `false` for an
+    /// Writes an operation of an item in a tested warp, or in the test itself. Returns `false` for an
     /// operation without special treatment.
     pub(super) fn step_around(&mut self, site: u32, op: &Op) -> bool {
         let (Some(around), Some(_)) = (self.around.clone(), self.lane) else { return false };
@@ -246,7 +246,8 @@ impl Writer<'_> {
         true
     }
 
-    /// Stores a register at the first item. At the last item, sets `bad` if this comparison with it is true.
+    /// Writes code that stores a register at the first item. At the last item, the code sets `bad` if
+    /// `compare` of both values is true.
     fn compare_ends(&mut self, site: u32, end: WarpEnd, what: Reg, compare: &str) {
         let (of, name) = (self.of(what), format!("first_{site}"));
         if end == WarpEnd::First {
