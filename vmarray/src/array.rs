@@ -73,7 +73,8 @@ use crate::engine::page::{Entry, HitCounter};
 use crate::engine::pager::Pager;
 use crate::setup::any::AnyDevice;
 
-/// Longer elements are built in the caller's memory, because moving one takes as long as reading it.
+/// Elements longer than this are built in the caller's memory, because moving one takes as long as reading
+/// it.
 const LONG_BYTES: usize = 256;
 
 /// An array of plain data that may be far larger than RAM. Any number of threads may access it.
@@ -186,16 +187,16 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     // Fields that a cache hit reads come first. The length is stored before the entries, and all fields are
     // constant, so the compiler keeps them in registers.
     entries: NonNull<Entry>,
-    /// The shift from an index to its page; meaningless unless lengths are quick.
+    /// The shift from an index to its page; valid only if `is_quick`.
     shift: u32,
     counter: HitCounter,
-    /// The bits of an index for the place within its page; meaningless likewise.
+    /// The mask that gives an index's offset in its page; valid only if `is_quick`.
     mask: usize,
     /// True if the page length is a power of two and hits are not counted.
     is_quick: bool,
     recency: bool,
     page_len: usize,
-    /// Its greatest length.
+    /// The greatest length to which the array can grow, in elements.
     max_len: usize,
     pager: Box<Pager>,
     recipe: Box<Recipe>,
@@ -239,12 +240,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         array
     }
 
-    /// Publishes a greater length, of written elements.
+    /// Publishes a greater length; the caller has written the new elements.
     pub(crate) fn publish_len(&self, len: usize) {
         self.lengths().publish(len, self.is_quick);
     }
 
-    /// Publishes another length, with exclusive access.
+    /// Sets another length, with exclusive access to the array.
     pub(crate) fn set_len(&mut self, len: usize) {
         self.lengths().set(len, self.is_quick);
         self.pager.shorten(len);
@@ -282,7 +283,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         &self.pager
     }
 
-    /// Page and place within it of an element.
+    /// Returns the page of an element, and the element's offset in the page.
     #[inline(always)]
     pub(crate) fn locate(&self, index: usize) -> (usize, usize) {
         if self.is_quick {
@@ -332,7 +333,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// As [`get_slowly`](Self::get_slowly), for elements built in memory anyway, which take long to move.
+    /// Reads an element as [`get_slowly`](Self::get_slowly), but returns it. For long elements, which the
+    /// compiler builds in memory anyway.
     #[cold]
     #[inline(never)]
     fn get_long(&self, index: usize) -> Result<T> {
@@ -420,8 +422,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(old)
     }
 
-    /// Copies an element of several words to `old`, and writes another value if its bytes equal the bytes of
-    /// `current`, or always without `current`. Returns true if it wrote.
+    /// Copies an element of several words to `old`, and writes `new` if the element's bytes equal `current`,
+    /// or if there is no `current`. Returns true if it wrote.
     pub(crate) fn exchange(
         &self,
         (page, at): (usize, usize),
@@ -524,7 +526,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Reads an element without giving its page a frame.
+    /// Reads an element without loading its page into the cache.
     pub(crate) fn get_uncached(&self, index: usize) -> Result<T> {
         let (page, at) = self.checked(index)?;
         if self.is_resident(page) {
@@ -547,7 +549,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager.read_uncached(page as u64, at * size_of::<T>(), bytes_of_mut(value))
     }
 
-    /// Writes an element without giving its page a frame.
+    /// Writes an element without loading its page into the cache.
     pub(crate) fn set_uncached(&self, index: usize, value: T) -> Result<()> {
         let (page, at) = self.checked(index)?;
         if self.is_resident(page) {

@@ -37,11 +37,11 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     mutex.try_lock()
 }
 
-/// Lock-free, because many threads push at the same time.
+/// The request queue, lock-free because many threads push at the same time.
 #[cfg(not(loom))]
 type Inbox<R> = crossbeam_queue::SegQueue<R>;
 
-/// Substitute for loom, which need not check the queue's own steps.
+/// A queue with a lock for loom, whose tests need not cover the steps of the lock-free queue.
 #[cfg(loom)]
 #[derive(Debug)]
 struct Inbox<R>(Mutex<std::collections::VecDeque<R>>);
@@ -72,7 +72,7 @@ impl<R> Inbox<R> {
 #[derive(Debug)]
 pub struct Combiner<R, S> {
     inbox: Inbox<R>,
-    /// Reasons for another round of the server: [`ASKED`], [`ENDED`].
+    /// Reasons for another round of the server: [`ASKED`] and [`ENDED`].
     news: AtomicUsize,
     under_way: AtomicUsize,
     under_way_max: usize,
@@ -167,10 +167,12 @@ mod model {
 
     use super::*;
 
-    /// A server that submits one request at a time; its device is another thread, which reports the end.
+    /// A server for the test, which submits one request at a time. Another thread acts as its device and
+    /// reports each end.
     type Server = Combiner<usize, Vec<usize>>;
 
-    /// Pops the present requests and submits the first one below the limit.
+    /// One round of the server: pops the present requests, and submits the first one if fewer are in flight
+    /// than the limit.
     fn step(server: &Server, submitted: &Mutex<Vec<usize>>) {
         server.serve(ASKED, |queue, _| {
             queue.extend(server.take());

@@ -42,8 +42,8 @@ pub enum ErrorKind {
     IndexOutside { index: usize, len: usize },
     /// The index of a page is not below the number of pages.
     PageOutside { page: usize, pages: usize },
-    /// An index of a list is not below the length; `position` is the position of the first such index in
-    /// the list.
+    /// An index of a list is not below the length; `position` is the position of the first such index in the
+    /// list.
     ListedIndexOutside { position: usize, index: usize, len: usize },
     /// A share of elements, such as the share of a quantile, is not between 0 and 1; `position` is its
     /// position in the list.
@@ -63,11 +63,11 @@ pub enum ErrorKind {
     TooLong { elements: u64, element_bytes: usize },
     /// A page length of zero elements.
     ZeroPageLength,
-    /// Memory of the program begins at an address that is no multiple of its elements' alignment.
+    /// Memory of the program begins at an address that is no multiple of its element type's alignment.
     Misaligned { address: usize, align: usize },
     /// A page does not fit into memory, or its number of bytes overflows.
     PageTooLong { page_len: usize, element_bytes: usize },
-    /// An array would exceed the length that it was built to grow to.
+    /// An array would exceed the greatest length, in elements, that its builder set.
     LengthLimit { asked: usize, max_len: usize },
     /// An index along one axis is outside of a shape. `index` may be negative if the view has boundary modes.
     PositionOutside { axis: usize, index: i128, extent: usize },
@@ -83,19 +83,19 @@ pub enum ErrorKind {
     RankMismatch { expected: usize, got: usize },
     /// The axis does not exist: the shape has `axes` axes.
     NoSuchAxis { axis: usize, axes: usize },
-    /// A tile has no elements.
+    /// The tile extents of a new array contain a 0, so tiles would have no elements.
     EmptyTile { axis: usize },
-    /// An operation on tiles in place was called for an array that is not stored in tiles.
+    /// An operation on tiles in the cache was called for an array that is not stored in tiles.
     NotTiled,
     /// The row does not exist: the array has `rows` rows.
     RowOutside { row: usize, rows: usize },
-    /// An earlier write of this row has failed, so it has no contents; earlier rows are complete.
+    /// The push of this row has failed, so the row has no contents; earlier rows are complete.
     RowIncomplete { row: usize },
     /// The list of devices is empty.
     NoDevices,
-    /// Discovery found no device for the request, or only devices that are not used by default.
+    /// Discovery found no device for the request, or only devices that need an explicit filter.
     NoneFound {
-        /// The parts of the request, each with the reason why discovery found no device. Empty without a
+        /// The filters of the request, each with the reason why it selects no device. Empty without a
         /// request.
         asked: Vec<Unmet>,
         /// The devices that exist, and the reasons why backends have none.
@@ -105,7 +105,7 @@ pub enum ErrorKind {
     DeviceFilter { filter: String },
     /// All of `devices` devices have zero channels.
     NoChannels { devices: usize },
-    /// The number of channels, in lowest terms, exceeds the maximum for an array.
+    /// The number of channels exceeds the maximum for an array, even after reducing the ratios.
     TooManyChannels { channels: u64, most: u64 },
     /// The number of shares differs from the number of devices.
     SharesMismatch { shares: usize, devices: usize },
@@ -128,8 +128,8 @@ pub enum ErrorKind {
         /// The requested value.
         asked: String,
     },
-    /// A device has too little memory for its part of the array. The last two numbers are for all devices
-    /// together.
+    /// A device has too little memory for its part of the array. The last two numbers are sums over all
+    /// devices, in bytes.
     DoesNotFit {
         device: String,
         asked_bytes: u64,
@@ -137,35 +137,34 @@ pub enum ErrorKind {
         all_asked_bytes: u64,
         all_usable_bytes: u64,
     },
-    /// The longer array would fit, but not together with the old one, which is copied to it.
-    /// `usable_bytes` is the memory of all devices in addition to the old array.
+    /// A longer array would fit, but not together with the old one, from which it is copied. `usable_bytes`
+    /// is the memory of all devices in addition to the old array.
     NoRoomToGrow { present_bytes: u64, asked_bytes: u64, usable_bytes: u64 },
     /// The system has no memory for the page table of an array of `pages` pages.
     NoTableMemory { pages: u64 },
     /// The system has no memory for a buffer.
     NoMemory { bytes: usize },
-    /// A channel has no frame left for another page guard. The calling thread holds guards itself, so a wait
-    /// might never end.
+    /// A channel has no cache frame left for another page guard. The calling thread holds guards itself, so a
+    /// wait might never end.
     TooManyGuards { channel: u32, frames: u64 },
-    /// The calling thread would wait for a page or a thread, while other threads may wait for the guards that
-    /// it holds, or for the progress function that it runs. The wait might never end. `page` is 0 if the wait
-    /// concerns no page of the array.
+    /// The calling thread would have to wait for another thread, which may wait for the guards that the
+    /// calling thread holds, or for the progress function that it runs. The wait might never end. `page` is 0
+    /// if the wait concerns no page of the array.
     WouldDeadlock { page: u64 },
     /// Two columns of an index set have the same label.
     DuplicateDimension { dimension: u32 },
     /// An index set has no column with this label.
     UnknownDimension { dimension: u32 },
-    /// Two index sets to be combined have no common dimension.
+    /// Two index sets that a join combines have no common dimension.
     NoCommonDimension,
-    /// Two index sets to be multiplied have common dimensions; `dimension` is the first of them.
+    /// Two index sets have common dimensions, so they have no product; `dimension` is the first of them.
     CommonDimension { dimension: u32 },
     /// The number of values of a tuple differs from the number of dimensions; `tuple` is the index of the
     /// tuple.
     RaggedTuple { tuple: usize, expected: usize, got: usize },
     /// The column with this label is longer or shorter than the first column.
     RaggedColumn { dimension: u32, expected: usize, got: usize },
-    /// Tuples have changed between two readings, so that the number of results differs from the counted
-    /// one.
+    /// Tuples have changed between two reads, so the number of results differs from the counted one.
     InputChanged { expected: usize, got: usize },
     /// An expression has too many operations.
     ExpressionTooLong { most: usize },
@@ -175,20 +174,21 @@ pub enum ErrorKind {
     BinCount { bins: usize, most: usize },
     /// A kernel cannot be translated for devices.
     KernelRefused { kernel: String, reason: String },
-    /// A result of a kernel is also another of its arguments. `place` is the kernel's `file:line`; empty for
-    /// an operation of the library.
+    /// A result of a kernel shares elements with another of its arguments. `place` is the kernel's
+    /// `file:line`; empty for an operation of the library.
     KernelOverlap { kernel: String, place: String, result: String, argument: String },
     /// An argument of a kernel has another shape than its result. `place` is the kernel's `file:line`; empty
     /// for an operation of the library.
     KernelShape { kernel: String, place: String, argument: String, expected: Vec<usize>, got: Vec<usize> },
-    /// Items of a kernel accessed elements out of bounds. `items` is their number; `item` is one of them,
-    /// which used `index` at `place` in the source, `file:line`. The index may be negative in windows.
+    /// Items (GPU threads) of a kernel accessed elements out of bounds. `items` is their number; `item` is
+    /// one of them, which used `index` at `place` in the source, `file:line`. The index may be negative in
+    /// windows.
     KernelOutside { kernel: String, place: String, index: i128, item: usize, items: u64 },
-    /// Items of a kernel exceeded their budget of loop iterations. `items` is their number; `item` is one
-    /// of them, in a loop at `place` in the source, `file:line`.
+    /// Items (GPU threads) of a kernel exceeded their budget of loop iterations. `items` is their number;
+    /// `item` is one of them, in a loop at `place` in the source, `file:line`.
     KernelBudget { kernel: String, place: String, turns: u64, item: usize, items: u64 },
-    /// Items of a kernel requested more private memory than an item has. `items` is their number; `item` is
-    /// one of them, which requested `asked` bytes at `place` in the source, `file:line`.
+    /// Items (GPU threads) of a kernel requested more private memory than an item has. `items` is their
+    /// number; `item` is one of them, which requested `asked` bytes at `place` in the source, `file:line`.
     KernelPrivateHeap {
         kernel: String,
         place: String,
@@ -197,18 +197,19 @@ pub enum ErrorKind {
         item: usize,
         items: u64,
     },
-    /// An item of a kernel ran longer than the time limit, or a
-    /// function in an expression did so for the element `item` (`Expr::time_limit`), in
-    /// a loop at `place` in the source, `file:line`. The operation has ended: results hold the values of
-    /// items that had ended before, and for the others the old values or a part of the new ones.
+    /// An item (GPU thread) of a kernel, or a function in an expression for the element `item`
+    /// (`Expr::time_limit`), ran longer than the time limit, in a loop at `place` in the source, `file:line`.
+    /// The operation has ended. Items that had ended before have written their results; for the others,
+    /// results have the old values or a part of the new ones.
     KernelTime { kernel: String, place: String, limit: Duration, item: usize },
-    /// In a session, groups of `group_len` items would have elements on several channels, because the array
-    /// has pages of `page_len` elements and the launch begins at element `start`. Use pages of `fits`
-    /// elements, and a start at a multiple of `group_len`.
+    /// In a session, groups of `group_len` items (GPU threads) would have elements on several channels,
+    /// because the array has pages of `page_len` elements and the launch begins at element `start`. Use pages
+    /// of `fits` elements, and a start at a multiple of `group_len`.
     KernelGroups { kernel: String, group_len: usize, page_len: usize, start: usize, fits: usize },
-    /// Items of a kernel appended more elements to an argument than allowed. No element is appended.
+    /// Items (GPU threads) of a kernel appended more elements to an argument than allowed. The call appends
+    /// none.
     KernelAppend { kernel: String, argument: String, asked: u64, most: usize },
-    /// A device failed in the middle of writing to elements.
+    /// A device failed while it was writing elements.
     Interrupted {
         /// The elements that were written, as ranges of indices, ascending.
         written: Vec<Range<usize>>,
@@ -229,7 +230,7 @@ impl ErrorKind {
         self.texts().1
     }
 
-    /// Returns the description and the remedy. A kind without one of them does not compile.
+    /// Returns the description of the error and its remedy. The compiler requires both for each kind.
     fn texts(&self) -> (String, String) {
         let below = |what: &str, len: usize| match len {
             0 => "it is empty: add elements first".to_owned(),
@@ -546,7 +547,7 @@ impl ErrorKind {
     }
 }
 
-/// Advice for an index outside of an axis.
+/// Returns advice for an index outside of an axis of `extent` elements.
 fn position_advice(extent: usize) -> String {
     match extent {
         0 => "the axis is empty: compare the index with the shape first".into(),
@@ -557,7 +558,7 @@ fn position_advice(extent: usize) -> String {
     }
 }
 
-/// Advice if one device lacks memory, given the bytes of all devices.
+/// Returns advice if one device lacks memory. The arguments are sums over all devices.
 fn room_advice(all_asked_bytes: u64, all_usable_bytes: u64) -> String {
     if all_asked_bytes <= all_usable_bytes {
         return "all devices together have enough memory: use `Placement::Capacity`, or request a little less"
@@ -571,12 +572,12 @@ fn room_advice(all_asked_bytes: u64, all_usable_bytes: u64) -> String {
     )
 }
 
-/// A place in brackets, or nothing without a place.
+/// Returns `place` in brackets with a blank before, or nothing if it is empty.
 fn bracketed(place: &str) -> String {
     if place.is_empty() { String::new() } else { format!(" ({place})") }
 }
 
-/// A number of things, in words.
+/// Returns a number and its noun, such as "3 elements".
 fn counted(number: usize, of: &str) -> String {
     match (number, of) {
         (1, _) => format!("1 {of}"),
@@ -585,7 +586,7 @@ fn counted(number: usize, of: &str) -> String {
     }
 }
 
-/// The description of a refusal, and its remedy: the reason's own after a semicolon, or else the usual one.
+/// Returns the description of a refusal and its remedy: the part of `reason` after a semicolon, or `usual`.
 fn refused(what: &str, reason: &str, usual: &str) -> (String, String) {
     let (reason, remedy) = reason.split_once("; ").unwrap_or((reason, usual));
     (format!("{what}: {reason}"), remedy.into())
@@ -620,7 +621,7 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// Describes the request, and the devices that exist instead.
+/// Describes a request that found no device, and the devices that exist.
 fn none_found(asked: &[Unmet], found: &[String]) -> String {
     let asked: Vec<String> = asked.iter().map(Unmet::to_string).collect();
     let what =

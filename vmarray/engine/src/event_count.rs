@@ -85,7 +85,7 @@ mod model {
 
     use super::*;
 
-    /// Two consumers and one producer: loom reports a deadlock if a consumer keeps sleeping.
+    /// Loom test of two consumers and one producer. Loom reports a deadlock if a consumer sleeps on.
     #[test]
     fn no_change_is_overlooked() {
         let mut model = loom::model::Builder::new();

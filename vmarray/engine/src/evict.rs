@@ -40,8 +40,8 @@ pub use verdict::{Candidate, Verdict};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// CLOCK: a hand goes round the frames, and gives every page that was referenced since the hand's last
-    /// visit one more turn.
+    /// CLOCK: a hand goes round the cache frames, and spares each page that was referenced since its last
+    /// visit.
     ///
     /// Approximates least recently used. A hit sets one bit, once per turn of the hand, and takes no lock;
     /// the state is one byte a frame.
@@ -50,30 +50,29 @@ pub enum EvictionPolicy {
     #[default]
     Clock,
 
-    /// Least recently used, by the exact order of accesses: pages are considered in the order of their last
-    /// access, the oldest first.
+    /// Least recently used: evicts pages in the exact order of their last access, the oldest first.
     ///
-    /// The order is exact, but the first page in that order that can leave at once is evicted. A page in use,
-    /// or a dirty page, is skipped while other pages can leave. A channel with many frames evicts several of
-    /// the oldest pages at a time.
+    /// The first page in this order that can leave at once is evicted: the policy skips a page in use, or a
+    /// dirty page, while other pages can leave. A channel with many frames evicts several of the oldest pages
+    /// at a time.
     ///
     /// Use this policy for few frames, for code that depends on the order, and for comparisons. Every hit
-    /// latches the page and is reported under the shard's lock. So there are no lock-free hits, and threads
-    /// of a shard wait for each other even if all their pages are resident. The state is eight bytes a frame;
-    /// if one page is hit repeatedly, a report is one comparison.
+    /// latches the page, and is reported under the shard's lock. So no hit is lock-free, and threads of a
+    /// shard wait for each other even if all their pages are resident. The state is eight bytes a frame. If
+    /// one page is hit repeatedly, a report costs one comparison.
     ///
     /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and
     /// folklore.
     Lru,
 
-    /// 2Q: pages fetched once pass through a short queue; only pages that are fetched again soon join the
-    /// long-lived ones.
+    /// 2Q: new pages pass through a short queue, and only pages that are fetched again soon enter the main
+    /// queue.
     ///
-    /// Scan-resistant: a scan of a large array does not displace the pages that other threads use all the
-    /// time, and a loop slightly larger than the cache still hits most of its pages. References to a page in
-    /// the short queue do not count, because a program usually reads the many elements of a page in one go.
-    /// SIEVE and S3-FIFO would take the second element for a second visit. The price: a page that becomes
-    /// popular is fetched twice, so CLOCK is slightly better for a working set that moves often.
+    /// 2Q resists scans: a scan of a large array does not evict pages that other threads use all the time,
+    /// and a loop slightly larger than the cache still hits most of its pages. References to a page in the
+    /// short queue do not count, because a program usually reads the many elements of a page in one go. SIEVE
+    /// and S3-FIFO would take the second element for a second visit. In exchange, a page that becomes popular
+    /// is fetched twice, so CLOCK is slightly better for a working set that moves often.
     ///
     /// A hit costs the same as with [`Clock`](Self::Clock). The state is some 50 bytes a frame, including the
     /// keys of recently evicted pages.

@@ -22,14 +22,14 @@ use crate::scoped_threads;
 pub use wait_rule::WaitRule;
 use wait_rule::never_waits;
 
-/// Ids of all existing arrays. Threads that hold guards read the set before an operation returns
-/// `WouldDeadlock`.
+/// The numbers of all existing arrays. A thread that holds guards reads the set before an operation returns
+/// `WouldDeadlock`, because leaked guards of dropped arrays do not count.
 static LIVING: LazyLock<RwLock<HashSet<u64>>> = LazyLock::new(RwLock::default);
 
 thread_local! {
     /// The array and the page of each guard of the thread.
     static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
-    /// The array of each future that already counts as a guard.
+    /// The array of each future of the thread that already counts as a guard.
     static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -42,7 +42,7 @@ fn living() -> RwLockWriteGuard<'static, HashSet<u64>> {
     LIVING.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the leaked guards of dropped arrays.
+/// Removes guards of dropped arrays, which were leaked, from a list.
 fn strike_out(held: &mut Vec<(u64, u64)>) {
     let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
     held.retain(|(array, _)| living.contains(array));
@@ -68,7 +68,6 @@ pub fn must_not_await_guards() -> bool {
     never_waits() || held_or_expected()
 }
 
-/// True if the thread holds a guard, or if one of its futures will have one.
 fn held_or_expected() -> bool {
     let expected = EXPECTED.try_with(|expected| {
         let mut expected = expected.borrow_mut();
@@ -89,8 +88,8 @@ pub fn is_waited_for() -> bool {
     held_or_expected() || progress::inherits(|hold| matches!(hold, WorkHold::Pages { .. }))
 }
 
-/// True if [`is_waited_for`] is true, or if the thread runs the program's function for a snapshot; helper
-/// threads would not know about the snapshot.
+/// Returns true if the thread must not use helper threads: [`is_waited_for`] is true, or it runs a function
+/// of the program for a snapshot, about which helpers would not know.
 fn works_alone() -> bool {
     is_waited_for() || progress::inherits(|_| true)
 }

@@ -56,7 +56,7 @@ pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
 pub fn merge_into_large_pages<T>(values: &mut [T]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
-        /// From `linux/mman.h` since 6.1; `libc` defines it for glibc only. Older systems refuse it.
+        /// From `linux/mman.h` of Linux 6.1; `libc` defines it for glibc only. Older kernels refuse it.
         const MADV_COLLAPSE: libc::c_int = 25;
         let (start, bytes) = large_pages_of(values);
         if bytes > 0 {
@@ -89,7 +89,7 @@ pub fn free_until_written(numbers: &mut [u64]) -> bool {
     }
 }
 
-/// The first large page that is inside the memory of values, and the length of all of them in bytes.
+/// Returns the first large page that is entirely inside of `values`, and the bytes of all such pages.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn large_pages_of<T>(values: &mut [T]) -> (*mut u8, usize) {
     const PAGE: usize = 2 << 20;

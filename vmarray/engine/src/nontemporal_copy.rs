@@ -3,10 +3,10 @@
 
 use backend_api::racy;
 
-/// The total bytes of a copy from which its end evicts its beginning from the processor's caches.
+/// The least bytes of a whole copy for non-temporal stores. The end of a longer plain copy evicts its
+/// beginning from the processor's caches.
 const WORTH_IT_FROM: usize = 64 << 20;
 
-/// The bytes of one non-temporal store.
 #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
 const LINE: usize = 64;
 

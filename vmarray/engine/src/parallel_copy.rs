@@ -10,13 +10,12 @@ use parking_lot::Mutex;
 use crate::error::Result;
 use crate::scoped_threads::{self, CORES, works_alone};
 
-/// Minimum number of bytes per thread. The start of a thread takes as long as the copy of a hundredth of
-/// them.
+/// Minimum number of bytes per thread. Starting a thread takes a hundredth of the time of copying them.
 const SHARE_BYTES: u64 = 8 << 20;
-/// Greatest useful number of threads per bus; each copies some 8 GB/s.
+/// Greatest useful number of threads per bus; each thread copies some 8 GB/s.
 const THREADS_A_BUS: usize = 12;
 
-/// Threads presently in long copies, callers included.
+/// Number of threads that are in long copies, including the callers.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns true if a copy of this length would run on several threads now, or next to copies of other calls.
@@ -25,14 +24,14 @@ pub fn is_shared(bytes: u64) -> bool {
     bytes >= 2 * SHARE_BYTES || BUSY.load(Ordering::Relaxed) > 0
 }
 
-/// Threads reserved by a copy.
+/// A number of threads that a copy has reserved, until this value is dropped.
 struct Taken {
     count: usize,
     busy: &'static AtomicUsize,
 }
 
 impl Taken {
-    /// Reserves the useful number of threads, limited by the cores free of other copies, but at least one.
+    /// Reserves `useful` threads, limited by the cores that other copies do not use, but at least one.
     fn new(useful: usize, cores: usize, busy: &'static AtomicUsize) -> Self {
         let others = busy.fetch_add(useful, Ordering::Relaxed);
         let count = useful.min(cores.saturating_sub(others)).max(1);

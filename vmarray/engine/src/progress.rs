@@ -38,17 +38,17 @@ pub struct Progress {
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkHold {
-    /// Pages of an array, exclusively.
+    /// Pages of an array, which the operation holds exclusively.
     Pages { array: u64, pages: Range<u64> },
-    /// The snapshot of an array.
+    /// A snapshot of an array, which the operation is making.
     Snapshot { array: u64 },
 }
 
 #[derive(Default)]
 struct Holds {
-    /// Holds of work that the thread has begun.
+    /// Holds of operations that the thread has begun.
     own: Vec<WorkHold>,
-    /// Holds of work for which the thread runs the program's function.
+    /// Holds of operations for which the thread runs the program's progress function.
     inherited: Vec<WorkHold>,
 }
 
@@ -79,7 +79,7 @@ impl Drop for HoldNote {
     }
 }
 
-/// Lives while a thread runs the program's function for some work.
+/// Lives while a thread runs the program's progress function for an operation.
 struct InsideProgress(Holds);
 
 impl InsideProgress {
@@ -102,16 +102,16 @@ pub fn inherits(is_kind: impl Fn(&WorkHold) -> bool) -> bool {
     HOLDS.try_with(|holds| holds.borrow().inherited.iter().any(is_kind)).unwrap_or(false)
 }
 
-/// The function that receives progress, by one thread at a time.
+/// The program's progress function, which one thread at a time calls.
 type Teller<'a> = Mutex<&'a mut (dyn FnMut(Progress) -> ControlFlow<()> + Send)>;
 
 thread_local! {
-    /// The function that receives the progress of this thread's work. The `'static` lifetime is longer
-    /// than the real one.
+    /// The program's progress function for operations of this thread. Its `'static` lifetime is longer than
+    /// the real one.
     static TELLER: Cell<Option<&'static Teller<'static>>> = const { Cell::new(None) };
 }
 
-/// Restores the previous function on drop.
+/// Restores the previous progress function on drop.
 struct Before(Option<&'static Teller<'static>>);
 
 impl Drop for Before {
@@ -211,7 +211,7 @@ pub fn in_reported_steps<R>(
 #[doc(hidden)]
 pub struct Steps {
     teller: Option<&'static Teller<'static>>,
-    /// Holds of the work, on any of its threads that calls the program.
+    /// The holds of the operation, for each of its threads that calls the program.
     holds: RwLock<Vec<WorkHold>>,
     done_bytes: AtomicU64,
     all_bytes: u64,

@@ -11,17 +11,17 @@
 
 use std::cell::RefCell;
 
-/// Streams that a thread can follow at once.
+/// Number of streams that a thread can follow at once.
 const STREAMS: usize = 8;
-/// Loose pages remembered per thread: three interleaved strided streams take nine.
+/// Number of loose pages that a thread remembers: three interleaved strided streams take nine.
 const LOOSE: usize = 12;
-/// Maximum number of steps that a stream may skip. If several threads access the same pages, each of them is
-/// the first at only some pages.
+/// Maximum number of steps that a stream may skip. If several threads access the same pages, each one misses
+/// only some of them.
 const GAP: u64 = 8;
-/// Length of a run before the first prefetch: initial value and limit.
+/// Number of consecutive pages of a stream before the first prefetch: initial value, and limit.
 const RUN_MIN: u64 = 2;
 const RUN_MIN_MOST: u64 = 16;
-/// Pages at equal distances that begin a strided stream.
+/// Number of pages at equal distances that begin a strided stream.
 const STRIDED_RUN: u64 = 4;
 
 /// The array in which a thread's misses form streams, with its limit of read-ahead.
@@ -40,7 +40,7 @@ pub struct Streams {
 pub enum Use {
     /// The page was not resident.
     Missed,
-    /// The page was prefetched, and this is its first use.
+    /// The thread used a prefetched page for the first time.
     FetchedAhead,
 }
 
@@ -62,23 +62,23 @@ impl Ahead {
 #[derive(Clone, Copy, Default)]
 struct MissStream {
     array: u64,
-    /// The page used last.
+    /// The page that the thread used last.
     last: u64,
     /// Distance from one page to the next; 0 in an unused entry.
     stride: i64,
-    /// Number of consecutive pages.
+    /// Number of pages of the stream so far.
     run: u64,
-    /// Number of prefetched pages among them.
+    /// Number of prefetched pages that the thread has used.
     used: u64,
-    /// Number of fetched steps beyond `last`.
+    /// Number of steps beyond `last` that are prefetched.
     ahead: u64,
     window: u64,
-    /// Clock at the last use, counted in uses.
+    /// Time of the last use, as a count of all uses.
     age: u64,
 }
 
 impl MissStream {
-    /// Number of steps from the last page to this one, if it can continue the stream.
+    /// Returns the number of steps from the last page to this one, if it can continue the stream.
     fn steps_to(&self, array: u64, page: u64) -> Option<u64> {
         let distance = page.wrapping_sub(self.last) as i64;
         if self.stride == 0 || self.array != array || distance % self.stride != 0 {
@@ -89,7 +89,7 @@ impl MissStream {
         (steps <= self.ahead + gap).then_some(steps)
     }
 
-    /// Number of steps from the last page to the end of the array.
+    /// Returns the number of steps from the last page to the end of the array.
     fn steps_left(&self, pages: u64) -> u64 {
         let room = if self.stride > 0 { pages.saturating_sub(self.last + 1) } else { self.last };
         room / self.stride.unsigned_abs().max(1)
@@ -99,7 +99,7 @@ impl MissStream {
 struct Memory {
     clock: u64,
     streams: [MissStream; STREAMS],
-    /// Array and page of each loose page; array 0 marks an unused entry.
+    /// Array and page of each loose page; array 0 means an unused entry.
     loose: [(u64, u64); LOOSE],
     next_loose: usize,
     run_min: u64,
@@ -177,8 +177,8 @@ impl Memory {
         Some(Ahead { first, stride: stream.stride, count })
     }
 
-    /// Stride and run of a stream that this page begins together with loose pages; otherwise stores the page
-    /// as a loose one.
+    /// Returns stride and length of a stream that this page begins together with loose pages. Otherwise
+    /// stores the page as a loose one.
     fn new_stream(&mut self, array: u64, page: u64) -> Option<(i64, u64)> {
         let is_loose = |page: u64| self.loose.contains(&(array, page));
         for stride in [1, -1] {

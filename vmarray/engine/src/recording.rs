@@ -19,13 +19,13 @@ pub use recorder::Recording;
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubmittedWork {
-    /// Copies from home slots.
+    /// Copies from home slots in device memory to the host.
     Fetch,
-    /// Copies to home slots, or a fill of them.
+    /// Copies to home slots in device memory, or a fill of them.
     Write,
-    /// A kernel that reads home slots.
+    /// A kernel that only reads home slots, such as a search.
     Question,
-    /// A kernel that writes to home slots.
+    /// A kernel that writes to home slots, such as an assignment.
     Change,
 }
 

@@ -14,18 +14,18 @@ use crate::error::{ErrorKind, Result};
 #[derive(Debug, Default)]
 pub struct Redundancy {
     keeper: Keeper,
-    /// Held by the thread that replaces devices.
+    /// The lock of the thread that replaces devices.
     replacing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 pub enum Keeper {
-    /// No redundancy.
+    /// Neither mirrors nor movable pages.
     #[default]
     None,
-    /// No redundancy, but pages can move to other devices; indexed by channel.
+    /// No mirrors, but pages can move to other devices; indexed by channel.
     Movable(Vec<Arc<Mirrored>>),
-    /// Mirrors: a second device with the same pages; indexed by channel.
+    /// Mirrors: two devices have the same pages; indexed by channel.
     Mirrors(Vec<Arc<Mirrored>>),
 }
 
@@ -124,8 +124,9 @@ impl Redundancy {
     }
 }
 
-/// Assigns as many new devices to each holder as it has now. The devices get about equal shares and stay with
-/// their present holders. No holder gets a device twice if enough different ones exist.
+/// Assigns new devices to each channel, as many as it has now (`held`). Each device gets about the same
+/// number of channels, and keeps channels that it already has. No channel gets a device twice if enough
+/// different ones exist.
 fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
     let places: usize = held.iter().map(Vec::len).sum();
     let mut left = vec![places / devices.len(); devices.len()];

@@ -27,9 +27,9 @@ use backend_api::numa::{OnNode, Processors};
 use parking_lot::{Condvar, Mutex};
 use vmarray_support::contended;
 
-/// The time that a thread waits for the next call.
+/// The time that an idle thread waits for the next call before it ends.
 const IDLE_FOR: Duration = Duration::from_secs(5);
-/// The time that the calling thread polls for the end of the other threads before it sleeps.
+/// The time that the calling thread polls for the end of its helpers before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(60);
 
@@ -38,27 +38,27 @@ pub static CORES: LazyLock<usize> = LazyLock::new(|| {
     let chosen = std::env::var("VMARRAY_THREADS").ok().and_then(|text| text.trim().parse().ok());
     chosen.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get)
 });
-/// Threads that wait for work, at most as many as cores.
+/// Idle threads that wait for a job, at most as many as cores.
 static IDLE: Mutex<Vec<Arc<JobSlot>>> = Mutex::new(Vec::new());
 
-/// True if the calling thread has to work alone.
+/// The function that returns true if the calling thread must work alone.
 static RULE: OnceLock<fn() -> bool> = OnceLock::new();
 
 thread_local! {
     /// True if this module has started the thread.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
-    /// The processors of a thread outside of [`near`].
+    /// The processors of a thread outside of calls of [`near`].
     static ELSEWHERE: RefCell<Option<Arc<Processors>>> = const { RefCell::new(None) };
 }
 
-/// The place where a thread waits for work.
+/// The mailbox of an idle thread, through which a caller gives it a job.
 #[derive(Default)]
 struct JobSlot {
     job: Mutex<Option<Job>>,
     called: Condvar,
 }
 
-/// Work for threads, borrowed from the calling thread.
+/// A job for a helper thread: a closure that the calling thread borrows from its stack.
 struct Job {
     work: BorrowedWork,
     call: Arc<Call>,
@@ -70,7 +70,7 @@ struct BorrowedWork(*const (dyn Fn() + Sync));
 // SAFETY: the target is `Sync`, and is used as a shared reference only.
 unsafe impl Send for BorrowedWork {}
 
-/// One call, shared with its threads.
+/// The state of one call, shared by its threads.
 #[derive(Default)]
 struct Call {
     state: Mutex<CallState>,
@@ -79,13 +79,13 @@ struct Call {
 
 #[derive(Default)]
 struct CallState {
-    /// The number of threads that may still use the borrowed work.
+    /// The number of threads that may still use the borrowed closure.
     users: usize,
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// True in a process that was forked after [`watch_forks`]: it has no thread of its parent except the forking
-/// one.
+/// True in a process that was forked after [`watch_forks`]. Of its parent's threads, such a process has only
+/// the forking one.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// From now on, forked processes are detected by [`is_forked`], unless memory is exhausted.
@@ -132,7 +132,7 @@ pub fn together(threads: usize, work: impl Fn() + Sync) {
     run_together(threads, &work);
 }
 
-/// [`together`], compiled once for all types of closures.
+/// The body of [`together`], compiled once for all types of closures.
 fn run_together(threads: usize, work: &(dyn Fn() + Sync)) {
     if threads <= 1 || works_alone() {
         return work();
@@ -180,7 +180,7 @@ pub fn near<R>(node: Option<u32>, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Moves a thread that this module has started to a node, until the result is dropped.
+/// Moves a thread that this module has started to the processors of a node, until the result is dropped.
 fn move_near(node: Option<u32>) -> Option<(Option<PutBack>, OnNode)> {
     if !IS_WORKER.get() {
         return None;
@@ -193,7 +193,7 @@ fn move_near(node: Option<u32>) -> Option<(Option<PutBack>, OnNode)> {
     Some((back, there))
 }
 
-/// Restores the thread's processors on drop.
+/// Restores the thread's former processors on drop.
 struct PutBack(Option<Arc<Processors>>);
 
 impl Drop for PutBack {
@@ -202,7 +202,7 @@ impl Drop for PutBack {
     }
 }
 
-/// Waits on drop until no thread uses the borrowed work.
+/// Waits on drop until no helper thread uses the borrowed closure.
 struct UntilDone<'a>(&'a Call);
 
 impl Drop for UntilDone<'_> {
@@ -214,7 +214,7 @@ impl Drop for UntilDone<'_> {
     }
 }
 
-/// Runs borrowed work on an idle thread, or a new one; returns false if none is available.
+/// Gives borrowed work to an idle thread, or to a new one; returns false if neither is available.
 fn run_on_worker(work: BorrowedWork, call: &Arc<Call>) -> bool {
     call.state.lock().users += 1;
     let job = Job { work, call: Arc::clone(call) };
@@ -237,7 +237,7 @@ fn run_on_worker(work: BorrowedWork, call: &Arc<Call>) -> bool {
     started.is_ok()
 }
 
-/// The main function of a thread: runs its first job, and later jobs that arrive within some seconds.
+/// The main function of a helper thread: runs its first job, and later jobs that arrive in time.
 fn serve(first: Job) {
     IS_WORKER.set(true);
     let slot = Arc::new(JobSlot::default());
@@ -267,7 +267,7 @@ impl Job {
 }
 
 impl JobSlot {
-    /// Waits among the idle threads for a job. `None` after some seconds, or if enough threads are idle.
+    /// Waits for a job as an idle thread. Returns `None` after some seconds, or if enough threads are idle.
     fn wait(self: &Arc<Self>) -> Option<Job> {
         {
             let mut idle = IDLE.lock();

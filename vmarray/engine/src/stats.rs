@@ -107,11 +107,11 @@ counters! {
     prefetches_unused,
     /// Pages that lost their frame to make room for others.
     evictions,
-    /// Pages copied from their frame to their home.
+    /// Pages copied from their cache frame to their home slot on the device.
     write_backs,
-    /// Failed copies of pages to their home. These pages stayed dirty in their frames.
+    /// Failed copies of pages to their home slot. These pages stayed dirty in the cache.
     failed_write_backs,
-    /// Pages copied between their home and the program's memory without a frame.
+    /// Pages copied between their home slot and the program's memory without the cache.
     bypasses,
     /// Bytes copied to the device.
     bytes_to_device,
@@ -120,17 +120,16 @@ counters! {
     /// Bytes of the channel's elements that were copied to other device memory without the host: on the
     /// device itself, or over a link to another one.
     bytes_past_host,
-    /// Bytes of other channels' and arrays' elements that work on this channel's device needed, and that were
-    /// copied through the host because there is no direct link. [`bytes_to_device`](Self::bytes_to_device)
-    /// includes them.
+    /// Bytes of other channels' and arrays' elements that were copied to this channel's device through the
+    /// host, because there is no direct link. [`bytes_to_device`](Self::bytes_to_device) includes them.
     bytes_through_host,
     /// Bytes of the channel's elements that kernels and searches read or wrote in device memory. Partially
     /// changed rows count twice; work of a session does not count.
     bytes_in_place,
-    /// Batches of copies and kernels submitted to the device.
+    /// Submissions to the device: batches of copies, and kernels.
     submissions,
-    /// Process-wide barriers on all cores, needed before the eviction, export or copy of pages that
-    /// threads may be accessing without a lock. One barrier serves all pages of a batch.
+    /// Barriers on all cores of the process. They precede the eviction, export or copy of pages that threads
+    /// may be accessing without a lock. One barrier serves all pages of a batch.
     barriers,
     /// Number of times that a thread waited for a copy, for a page held by another thread, or for a frame.
     waits,
@@ -189,7 +188,7 @@ impl Stats {
     }
 }
 
-/// One line for a log, without counters that are zero.
+/// Formats the counters in one line for a log, without counters that are zero.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -235,7 +234,7 @@ impl fmt::Display for ChannelStats {
     }
 }
 
-/// One line for a log: hits, if they are counted, and the total of all channels.
+/// Formats the statistics in one line for a log: hits, if they are counted, and the sum of all channels.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Converts a file to a new one. Fails if the file is damaged.
+/// Copies the array in a file to a new file in the current format. Fails if the file is damaged.
 fn convert(file: &str, new: &str) -> ExitCode {
     match vmarray::store::StoreDevice::convert(file, new) {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,7 +63,7 @@ fn convert(file: &str, new: &str) -> ExitCode {
     }
 }
 
-/// Reads files through. Fails if any of them is damaged.
+/// Reads files completely, and fails if any of them is damaged.
 fn check(files: &[&str]) -> ExitCode {
     let mut is_sound = true;
     for file in files {
@@ -95,7 +95,7 @@ fn check(files: &[&str]) -> ExitCode {
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Returns the current counts as text.
+/// Returns the present statistics as text, for scripts.
 fn once() -> String {
     let mut watched = Watched::default();
     watched.read(vmarray::monitor::programs());

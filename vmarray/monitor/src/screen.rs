@@ -12,7 +12,7 @@ use ratatui::widgets::{Block, Paragraph, Row};
 use crate::table::Table;
 use crate::watched::Watched;
 
-/// The period in which programs publish.
+/// The period in which programs publish statistics.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// Shows the published statistics of running programs until the user quits.
@@ -48,7 +48,7 @@ fn show(terminal: &mut ratatui::DefaultTerminal) -> io::Result<()> {
     }
 }
 
-/// Draws both tables, the second without its first `skipped` rows.
+/// Draws both tables; skips the first `skipped` rows of the second one.
 fn draw(frame: &mut Frame<'_>, watched: &Watched, skipped: &mut usize) {
     let (cards, channels) = (Table::of_cards(watched), Table::of_channels(watched));
     let high = u16::try_from(cards.rows.len()).unwrap_or(u16::MAX).saturating_add(3);

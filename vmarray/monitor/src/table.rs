@@ -12,7 +12,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// The traffic in one direction of a bus, and its limit.
+/// The traffic in one direction of a bus, and the limit of the bus.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     bytes: u64,
@@ -31,7 +31,7 @@ impl Traffic {
         Self { bytes, per_second: of.rate(|stats| stats.bytes_to_device), limit }
     }
 
-    /// Adds the traffic of two arrays on one GPU, whose limit is the GPU's.
+    /// Adds the traffic of two arrays on the same GPU, which have the same limit.
     fn and(self, other: Self) -> Self {
         let both = |one: Option<f64>, other: Option<f64>| match (one, other) {
             (None, None) => None,
@@ -44,7 +44,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the rate if it is known, else all bytes; and the limit.
+    /// Returns two cells: the rate, or all bytes if the rate is unknown; and the limit.
     fn cells(self) -> [String; 2] {
         let carried = match self.per_second {
             Some(rate) => gigabytes(rate),
@@ -138,7 +138,7 @@ impl Table {
 }
 
 impl fmt::Display for Table {
-    /// Separates columns by two blanks.
+    /// Writes the table with two blanks between columns.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
         let header = self.header.iter().map(ToString::to_string).collect();

@@ -20,7 +20,7 @@ pub struct WatchedChannel<'a> {
     pub channel: &'a PublishedChannel,
     /// The increase of the counters between the last two readings, and the time between the readings.
     pub lately: Option<(ChannelStats, Duration)>,
-    /// Hits and misses of the whole array: between the readings, or in all.
+    /// Hits and misses of the whole array: between the last two readings, or since it was built.
     hits: Option<(u64, u64)>,
 }
 

@@ -3,7 +3,7 @@
 //! The futures work with any executor, because they use only [`std::future`] and the wakers of devices. Each
 //! has its own named type.
 
-/// Implements `Debug` for futures with the field of their purpose.
+/// Implements `Debug` for futures: shows one field, which says where the future is.
 macro_rules! debug {
     ($($Future:ident: $($field:ident).+),*) => { $(
         impl<T: Element, D: Device> std::fmt::Debug for $Future<'_, T, D> {
@@ -29,12 +29,13 @@ use backend_api::{Device, Ticket};
 
 use crate::engine::page::OutsideLocks;
 
-/// The registered wake-up of a future by a device, so that further polls do not register it again.
+/// The waker and ticket that a future has registered with a device, so that further polls do not register
+/// them again.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Option<(Ticket, Waker)>);
 
 impl Asked {
-    /// Wakes `waker` when a pending ticket completes.
+    /// Makes the device wake `waker` when a pending ticket completes.
     pub(crate) fn wake(&mut self, device: &dyn Device, ticket: Ticket, waker: &Waker) {
         if !self.0.as_ref().is_some_and(|(known, by)| *known == ticket && by.will_wake(waker)) {
             self.0 = Some((ticket, waker.clone()));

@@ -17,12 +17,12 @@ use crate::engine::pager::Pager;
 use crate::setup::any::AnyDevice;
 use crate::setup::placement::Placement;
 
-/// Number of prepared short pages of a growing array without a given greatest length.
+/// Page size in bytes below which a growing array without a given greatest length prepares fewer pages.
 const PAGE_BYTES_LEAST: usize = 4096;
 const SHORT_PAGES: usize = 1 << 16;
-/// Alignment of frames: cache lines, so that copies and threads do not share one.
+/// Alignment of frames to cache lines, so that copies and threads do not share one.
 const FRAME_ALIGN: usize = 64;
-/// Upper bound of the counts of eviction policies.
+/// Maximum number of frames, because eviction policies count them in 32 bits.
 const FRAMES_MAX: usize = 1 << 30;
 
 /// The settings of a new array, from which [`build`](Self::build) creates it. Each setting has a default.
@@ -71,7 +71,7 @@ const FRAMES_MAX: usize = 1 << 30;
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
     pub(crate) len: usize,
-    /// Maximal length.
+    /// The greatest length to which the array can grow, in elements.
     pub(crate) max_len: usize,
     devices: Devices,
     pub(crate) settings: Settings,
@@ -87,13 +87,13 @@ impl<T: Element> VirtualArray<T> {
 }
 
 impl<T: Element, D: Device> Builder<T, D> {
-    /// The same settings with another length.
+    /// Returns the builder with another length.
     pub(crate) fn with_len(mut self, len: usize) -> Self {
         self.len = len;
         self
     }
 
-    /// The same settings without the page length, for elements of another type.
+    /// Returns a builder with the same settings except for the page length, for elements of another type.
     pub(crate) fn twin<U: Element>(&self, len: usize) -> Builder<U, D> {
         let devices = self.devices.clone();
         let mut settings = self.settings.clone();
@@ -101,7 +101,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         Builder { len, max_len: 0, devices, settings, marker: PhantomData }
     }
 
-    /// The same settings with another length, including the page length.
+    /// Returns a builder with the same settings, including the page length, and another length.
     pub(crate) fn resized(&self, len: usize) -> Self {
         let mut resized = self.twin(len);
         resized.settings.common.page_len = self.settings.common.page_len;
@@ -109,8 +109,9 @@ impl<T: Element, D: Device> Builder<T, D> {
         resized
     }
 
-    /// Lets the array grow up to the memory of its devices, unless a greatest length is given. With short
-    /// pages the limit is lower, because tables are allocated for the greatest number of pages and frames.
+    /// Lets the array grow up to the memory of its devices, unless the program gave a greatest length. With
+    /// short pages the limit is lower, because tables are allocated for the greatest number of pages and
+    /// frames.
     pub(crate) fn growing(mut self) -> Self {
         if self.max_len == 0 {
             let short = |page_len: &usize| page_len.saturating_mul(size_of::<T>()) < PAGE_BYTES_LEAST;
@@ -384,7 +385,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         Self::build_on(settings, homes, |_| ())
     }
 
-    /// Builds an array with these settings on these devices. `prepare` gets its pages before their first use.
+    /// Builds an array with these settings on prepared devices. `prepare` gets the pages before their first
+    /// use.
     pub(crate) fn build_on(
         settings: Settings,
         homes: Homes,
@@ -397,7 +399,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 }
 
-/// Allocates the cache and the memory of an array on its devices.
+/// Allocates the device memory and the cache of an array.
 fn pages(settings: Settings, homes: Homes, element: std::alloc::Layout) -> Result<(Pager, Recipe)> {
     let recipe = Recipe::of(&settings, &homes);
     let Homes { open, len, pages_most, is_open, page_len, mut stripe_pattern, pairs, .. } = homes;

@@ -107,8 +107,8 @@ impl<D: Device> Write for ByteStream<'_, D> {
         Ok(bytes.len())
     }
 
-    /// Does nothing: written bytes are in the array. [`View::flush`](crate::views::View::flush) copies them
-    /// to its devices.
+    /// Does nothing, because written bytes are in the array already.
+    /// [`View::flush`](crate::views::View::flush) copies them to its devices.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -127,7 +127,7 @@ impl<D: Device> Seek for ByteStream<'_, D> {
     }
 }
 
-/// The error within one of the standard library.
+/// Wraps an error of the array in one of the standard library.
 fn io_error(error: Error) -> io::Error {
     use backend_api::ErrorKind::OutOfMemory;
     let kind = match error.kind() {

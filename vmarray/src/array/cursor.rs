@@ -16,37 +16,37 @@ use crate::base::element::Element;
 use crate::base::error::{Error, Result, index_outside};
 use crate::setup::any::AnyDevice;
 
-/// Contiguous elements in a held page.
+/// A pointer range over consecutive elements of the held page that an iterator has not used yet.
 #[derive(Debug)]
 struct ElementWindow<T> {
     next: *const T,
     end: *const T,
 }
 
-/// An end of a range.
+/// One end of an iterator's range.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
     Front,
     Back,
 }
 
-/// The rest of a range at both ends, for an iterator.
+/// The unused elements of a range, for an iterator that takes them from both ends.
 #[derive(Debug)]
 pub(super) struct PageEnds<'a, T: Element, D: Device> {
-    /// The rest of the held page: at the front, or at the back.
+    /// The unused elements of the held page. Only one of `front` and `back` is not empty.
     front: ElementWindow<T>,
     back: ElementWindow<T>,
     rest: Box<RangeRest<'a, T, D>>,
 }
 
-/// The held page, and the rest of the range beyond the part of that page.
+/// The guard of the held page, and the part of the range outside of this page.
 #[derive(Debug)]
 struct RangeRest<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     page: Option<PageRef<'a, T, D>>,
     visit: Visit,
     range: Range<usize>,
-    /// The error of the rest of the range.
+    /// The error that the rest of the range returns.
     failed: Option<Error>,
 }
 
@@ -72,11 +72,12 @@ struct RangeRest<'a, T: Element, D: Device> {
 /// ```
 #[derive(Debug)]
 pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
-    /// The address of the page's first element, its index, and the number of elements; zero without a page.
+    /// The address of the held page's first element, its index, and the number of elements; zero without a
+    /// page.
     address: *const T,
     first: usize,
     count: usize,
-    /// On the heap, so that calls with it leave the other fields in registers.
+    /// The guard of the held page. On the heap, so that calls with it leave the other fields in registers.
     held: Box<CursorPage<'a, T, D, PageRef<'a, T, D>>>,
 }
 
@@ -103,17 +104,17 @@ pub struct CursorMut<'a, T: Element, D: Device = AnyDevice> {
     address: *mut T,
     first: usize,
     count: usize,
-    /// As `count` after the page was declared dirty; zero before.
+    /// Equals `count` after the cursor has declared the page dirty; zero before.
     writable: usize,
-    /// As of [`Cursor`].
+    /// As in [`Cursor`].
     held: Box<CursorPage<'a, T, D, PageMut<'a, T, D>>>,
 }
 
-/// The held page, and the array.
+/// The guard of the held page, and the array of the cursor.
 #[derive(Debug)]
 struct CursorPage<'a, T: Element, D: Device, P> {
     array: &'a VirtualArray<T, D>,
-    /// The range of the array of the indices.
+    /// The range of the array to which the cursor's indices refer.
     of: Range<usize>,
     page: Option<P>,
 }
@@ -139,7 +140,7 @@ impl<T: Element> ElementWindow<T> {
         (self.end.addr() - self.next.addr()) / size_of::<T>()
     }
 
-    /// Skips elements at an end, or all of them; returns the number of missing ones.
+    /// Skips `count` elements at an end, or all if there are fewer; returns the number of missing ones.
     fn skip(&mut self, end: End, count: usize) -> usize {
         let skipped = count.min(self.len());
         match end {
@@ -150,7 +151,7 @@ impl<T: Element> ElementWindow<T> {
     }
 
     /// # Safety
-    /// The page is held during the use of the slice.
+    /// The caller holds the page while it uses the slice.
     #[inline(always)]
     unsafe fn slice<'a>(self) -> &'a [T] {
         // SAFETY: the elements are contiguous, and have no writers while the page is held. Otherwise the
@@ -169,7 +170,7 @@ impl<'a, T: Element, D: Device> PageEnds<'a, T, D> {
         self.front.len() + self.rest.range.len() + self.back.len()
     }
 
-    /// The next element at the front.
+    /// Returns the next element at the front.
     #[inline(always)]
     pub(super) fn next(&mut self) -> Option<Result<T>> {
         if self.front.is_empty() {
@@ -185,7 +186,7 @@ impl<'a, T: Element, D: Device> PageEnds<'a, T, D> {
         Some(Ok(value))
     }
 
-    /// The next element at the back.
+    /// Returns the next element at the back.
     #[inline(always)]
     pub(super) fn next_back(&mut self) -> Option<Result<T>> {
         if self.back.is_empty() {
@@ -199,22 +200,22 @@ impl<'a, T: Element, D: Device> PageEnds<'a, T, D> {
         Some(Ok(unsafe { *self.back.end }))
     }
 
-    /// The rest of the held page, if it is at the front.
+    /// Returns the unused elements of the held page, if the front end is in this page.
     #[inline(always)]
     pub(super) fn front(&self) -> &[T] {
         // SAFETY: the page is held until a call of `turn`, which borrows this value exclusively.
         unsafe { self.front.slice() }
     }
 
-    /// The rest of the held page, if it is at the back.
+    /// Returns the unused elements of the held page, if the back end is in this page.
     #[inline(always)]
     pub(super) fn back(&self) -> &[T] {
         // SAFETY: as in `front`.
         unsafe { self.back.slice() }
     }
 
-    /// Takes the next page at an end, after the elements of the held one there are used. `None` at the end of
-    /// the range. An error stands for one element.
+    /// Takes the next page at an end, after all elements of the held page there are used. Returns `None` at
+    /// the end of the range. An error counts as one element.
     #[inline(always)]
     pub(super) fn turn(&mut self, end: End) -> Option<Result<()>> {
         let (own, other) = match end {
@@ -231,7 +232,7 @@ impl<'a, T: Element, D: Device> PageEnds<'a, T, D> {
         }
     }
 
-    /// Skips elements from an end on, without fetching them.
+    /// Skips `count` elements at an end, without fetching their pages.
     pub(super) fn skip(&mut self, end: End, count: usize) {
         let (own, other) = match end {
             End::Front => (&mut self.front, &mut self.back),
@@ -244,8 +245,8 @@ impl<'a, T: Element, D: Device> PageEnds<'a, T, D> {
 }
 
 impl<T: Element, D: Device> RangeRest<'_, T, D> {
-    /// Takes the page at an end after the previous page is used up. `other`, its rest at the other end,
-    /// returns to the range first. An error stands for one element.
+    /// Takes the next page at an end. First returns `other`, the unused elements of the held page at the
+    /// other end, to the range. An error counts as one element.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, end: End, other: &mut ElementWindow<T>) -> Option<Result<ElementWindow<T>>> {
@@ -280,7 +281,7 @@ impl<T: Element, D: Device> RangeRest<'_, T, D> {
         self.failed.clone().map(Err)
     }
 
-    /// Skips elements at an end, or all of them; returns the number of missing ones.
+    /// Skips `count` elements at an end, or all if there are fewer; returns the number of missing ones.
     fn skip(&mut self, end: End, count: usize) -> usize {
         let skipped = count.min(self.range.len());
         match end {
@@ -366,7 +367,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
         Ok(())
     }
 
-    /// Takes the page of an element outside the held page; returns the element's place in it.
+    /// Takes the page of an element outside of the held page; returns the element's offset in it.
     #[inline(always)]
     fn turn_to(&mut self, index: usize) -> Result<usize> {
         (self.count, self.writable) = (0, 0);
@@ -383,7 +384,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
 }
 
 impl<T: Element, D: Device, P> CursorPage<'_, T, D, P> {
-    /// The part of the page with the element of an index in the range.
+    /// Returns the part of the page that contains the element at an index of the cursor's range.
     fn cut(&self, index: usize) -> Result<Cut> {
         let (array, of) = (self.array, &self.of);
         if index >= of.len() {
@@ -395,7 +396,7 @@ impl<T: Element, D: Device, P> CursorPage<'_, T, D, P> {
 
 impl<'a, T: Element, D: Device> CursorPage<'a, T, D, PageRef<'a, T, D>> {
     /// Releases the held page, and takes the page of an element. Returns the address of the page's first
-    /// element, and the indices of the page.
+    /// element, and the range of the page's indices.
     #[cold]
     #[inline(never)]
     fn turn_to(&mut self, index: usize) -> Result<(*mut T, Range<usize>)> {
@@ -417,7 +418,7 @@ impl<'a, T: Element, D: Device> CursorPage<'a, T, D, PageMut<'a, T, D>> {
         Ok((page.address(), page.range()))
     }
 
-    /// Declares the held page dirty; from now on writes use its address.
+    /// Declares the held page dirty. From now on, writes need no further check.
     #[cold]
     #[inline(never)]
     fn declare_written(&mut self) {

@@ -34,14 +34,14 @@ unsafe impl<T: Element, D: Device> Send for VirtualArray<T, D> {}
 // SAFETY: as above.
 unsafe impl<T: Element, D: Device> Sync for VirtualArray<T, D> {}
 
-/// An element: the entry of its page, and its index within the page.
+/// A checked reference to an element: the entry of its page, and its offset in the page.
 pub(crate) struct ElementPlace<'a, T> {
     entry: &'a Entry,
     at: usize,
     of: PhantomData<&'a T>,
 }
 
-/// Contiguous elements of one page.
+/// A checked reference to consecutive elements of one page.
 pub(crate) struct ElementRange<'a, T> {
     entry: &'a Entry,
     at: usize,
@@ -49,14 +49,15 @@ pub(crate) struct ElementRange<'a, T> {
     of: PhantomData<&'a T>,
 }
 
-/// A page that the thread holds exclusively, while other threads may access its elements without a lock.
+/// A page that the thread holds exclusively, while other threads may still access its elements without a
+/// lock.
 pub(crate) struct LatchedPage<T> {
     held: Held,
     page_len: usize,
     of: PhantomData<fn(T)>,
 }
 
-/// An element in a frame, or a private one, during an access to it.
+/// A pointer to an element during an access, in a frame or in private memory.
 pub(crate) struct ElementPtr<'a, T> {
     pointer: *mut T,
     of: PhantomData<&'a T>,
@@ -87,8 +88,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         unsafe { Lengths::of(self.entries) }
     }
 
-    /// The place of an element, if a shift gives its page and hits are not counted; `None` out of bounds, or
-    /// for page lengths other than powers of two.
+    /// Returns the place of an element, if the page length is a power of two and hits are not counted.
+    /// Returns `None` otherwise, and for an index out of bounds.
     #[inline(always)]
     pub(super) fn quick_place(&self, index: usize) -> Option<ElementPlace<'_, T>> {
         // SAFETY: the entries belong to the pager's table, which lives as long as the array.
@@ -100,26 +101,26 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// The place of an element of a page.
+    /// Returns the place of the element at offset `at` of a page.
     ///
     /// # Panics
-    /// If it is not inside of the page.
+    /// If the offset is outside of the page.
     #[inline(always)]
     pub(crate) fn place(&self, page: u64, at: usize) -> ElementPlace<'_, T> {
         assert!(at < self.page_len, "the element's offset must be below the page length");
         ElementPlace { entry: self.pager.entry(page), at, of: PhantomData }
     }
 
-    /// The place of `len` elements of a page, from an index within the page on.
+    /// Returns the place of `len` elements of a page, from offset `at` on.
     ///
     /// # Panics
-    /// If they are not inside of the page.
+    /// If the elements are not inside of the page.
     pub(super) fn range_place(&self, page: u64, at: usize, len: usize) -> ElementRange<'_, T> {
         assert!(at <= self.page_len && len <= self.page_len - at, "the range must end within the page");
         ElementRange { entry: self.pager.entry(page), at, len, of: PhantomData }
     }
 
-    /// Copies a huge element to memory of the caller.
+    /// Copies a huge element to uninitialised memory of the caller.
     pub(super) fn read_huge<'m>(&self, index: usize, to: &'m mut MaybeUninit<T>) -> Result<&'m mut T> {
         let (page, at) = self.checked(index)?;
         let place = self.place(page as u64, at);
@@ -130,15 +131,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(unsafe { to.assume_init_mut() })
     }
 
-    /// Copies a huge element over another one.
+    /// Copies a huge element over another one, in the caller's memory.
     pub(super) fn read_huge_over(&self, index: usize, to: &mut T) -> Result<()> {
         // SAFETY: `read_huge` writes an element, or nothing.
         let to = unsafe { &mut *std::ptr::from_mut(to).cast::<MaybeUninit<T>>() };
         self.read_huge(index, to).map(|_| ())
     }
 
-    /// Runs a write on an element under concurrent accesses; the write is atomic or under the element's lock.
-    /// `wrote` derives from its result whether it changed the element.
+    /// Runs a write on an element that other threads may access. The write is atomic or under the element's
+    /// sequence lock. `wrote` says from the result if the write changed the element.
     #[inline]
     pub(super) fn write_shared<R>(
         &self,
@@ -166,7 +167,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if let Some(result) = place.write_fenced(self.counter, &mut write) {
             return Ok(result);
         }
-        /// Aligned as in a frame, because accesses to elements of one word are atomic.
+        /// Memory for an element, aligned as in a frame, because accesses to one-word elements are atomic.
         #[repr(C, align(16))]
         struct Aligned<T>(T);
         let mut element = Aligned(T::zeroed());
@@ -194,8 +195,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(result.expect("the closure has run and has set the result"))
     }
 
-    /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to the
-    /// page's state.
+    /// Runs a function while the calling thread holds the page exclusively, then adds the returned bits to
+    /// the page's state.
     pub(crate) fn latched(&self, page: usize, run: impl FnOnce(&LatchedPage<T>) -> u64) -> Result<()> {
         let page = page as u64;
         let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
@@ -213,14 +214,15 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         self.entry
     }
 
-    /// The `behind_first` elements before this one, and this one; `None` if they begin in an earlier page.
+    /// Returns the place of this element and the `behind_first` elements before it; `None` if they begin in
+    /// an earlier page.
     #[inline(always)]
     pub(super) fn with_those_before(self, behind_first: usize) -> Option<ElementRange<'a, T>> {
         let at = self.at.checked_sub(behind_first)?;
         Some(ElementRange { entry: self.entry, at, len: behind_first + 1, of: PhantomData })
     }
 
-    /// Prefetches the element for a write, if the page is open to lock-free writes.
+    /// Prefetches the element into the processor's cache, if the page is open to lock-free writes.
     #[inline(always)]
     pub(super) fn prefetch_write(self) {
         // The gate may be null or change, but a prefetch from a wrong address does no harm.
@@ -250,7 +252,8 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         }
     }
 
-    /// As [`read_lock_free`](Self::read_lock_free), with more work.
+    /// Reads the element as [`read_lock_free`](Self::read_lock_free), but also for a thread that is not
+    /// registered yet.
     #[cold]
     pub(super) fn read_fenced(self, counter: HitCounter) -> Option<T> {
         let Self { entry, at, .. } = self;
@@ -265,10 +268,10 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         })
     }
 
-    /// Reads the element while its page is shared.
+    /// Reads the element while a thread holds its page shared.
     ///
     /// # Panics
-    /// If the share is of another page.
+    /// If `share` holds another page.
     #[inline(always)]
     pub(super) fn read_shared(self, share: &Share<'_>) -> T {
         let element = self.shared_address(share);
@@ -291,7 +294,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         self.entry.address().cast::<T>().wrapping_add(self.at).cast_const()
     }
 
-    /// Copies a huge element to memory of the caller, if its page is open to lock-free reads. Returns true on
+    /// Copies a huge element to the caller's memory, if its page is open to lock-free reads. Returns true on
     /// success.
     fn copy_lock_free(self, counter: HitCounter, to: &mut MaybeUninit<T>) -> bool {
         let (Self { entry, at, .. }, to) = (self, to.as_mut_ptr());
@@ -304,14 +307,14 @@ impl<'a, T: Element> ElementPlace<'a, T> {
             || read_fenced(entry, counter, read).is_some()
     }
 
-    /// Copies a huge element to memory of the caller, while its page is shared.
+    /// Copies a huge element to the caller's memory, while a thread holds its page shared.
     fn copy_shared(self, share: &Share<'_>, to: &mut MaybeUninit<T>) {
         let element = self.shared_address(share);
         // SAFETY: the page is shared, so it stays resident without writers; both places hold a `T`.
         unsafe { element.copy_to_nonoverlapping(to.as_mut_ptr(), 1) };
     }
 
-    /// Runs a write on the element if its page is open to lock-free writes.
+    /// Runs a write on the element, if its page is open to lock-free writes.
     #[inline(always)]
     pub(super) fn write_lock_free<const COUNTS: bool, R>(
         self,
@@ -324,7 +327,8 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         write_lock_free::<COUNTS, _>(self.entry, counter, self.at, write)
     }
 
-    /// As [`write_lock_free`](Self::write_lock_free), with more work.
+    /// Writes as [`write_lock_free`](Self::write_lock_free), but also for a thread that is not registered
+    /// yet.
     pub(super) fn write_fenced<R>(
         self,
         counter: HitCounter,
@@ -335,7 +339,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         write_fenced(self.entry, counter, write)
     }
 
-    /// Acquires the page exclusively, if it is resident and has no holders, and runs a write on the element.
+    /// Takes the page exclusively, if it is resident and has no holders, and runs a write on the element.
     /// Lock-free accesses may continue. The caller releases the page; the result is its earlier state.
     pub(super) fn try_write_latched(self, write: impl FnOnce(ElementPtr<'_, T>)) -> Result<State, Refusal> {
         let before = self.entry.try_exclusive(Holder::Pin)?;
@@ -347,11 +351,11 @@ impl<'a, T: Element> ElementPlace<'a, T> {
 }
 
 impl<T: Element> ElementRange<'_, T> {
-    /// Copies the elements out if their page is open to lock-free reads, and no thread writes to the page
+    /// Copies the elements out, if their page is open to lock-free reads and no thread writes to the page
     /// meanwhile. Returns true on success.
     ///
     /// # Panics
-    /// If `into` has another length.
+    /// If `into` has another length than the range.
     #[inline(always)]
     pub(super) fn read_lock_free<const COUNTS: bool>(&self, counter: HitCounter, into: &mut [T]) -> bool {
         // SAFETY: the gate of the entry leads to the frame of its page.
@@ -359,14 +363,15 @@ impl<T: Element> ElementRange<'_, T> {
         read_lock_free::<COUNTS, _>(self.entry, counter, self.at, reader).is_some()
     }
 
-    /// As [`read_lock_free`](Self::read_lock_free), with more work.
+    /// Reads as [`read_lock_free`](Self::read_lock_free), but also for a thread that is not registered yet.
     pub(super) fn read_fenced(&self, counter: HitCounter, into: &mut [T]) -> bool {
         // SAFETY: as in `read_lock_free`.
         read_fenced(self.entry, counter, unsafe { self.reader(into) }).is_some()
     }
 
     /// # Safety
-    /// Only a frame that has the page of the range, and is open to lock-free reads, is passed to the result.
+    /// The caller passes only a frame to the result that has the page of the range, and is open to lock-free
+    /// reads.
     #[inline(always)]
     unsafe fn reader(&self, into: &mut [T]) -> impl FnOnce(*const u8) -> Option<()> {
         assert!(into.len() == self.len, "the destination must have the length of the range");
@@ -384,11 +389,11 @@ impl<T: Element> ElementRange<'_, T> {
         }
     }
 
-    /// Writes elements that no other thread accesses before the return, if their page is open to lock-free
-    /// writes. Returns true on success.
+    /// Writes the elements, if their page is open to lock-free writes. No other thread may access them before
+    /// the return. Returns true on success.
     ///
     /// # Panics
-    /// If `from` has another length.
+    /// If `from` has another length than the range.
     #[inline(always)]
     pub(super) fn write_lock_free<const COUNTS: bool>(&self, counter: HitCounter, from: &[T]) -> bool {
         // SAFETY: the gate of the entry leads to the frame of its page.
@@ -396,15 +401,16 @@ impl<T: Element> ElementRange<'_, T> {
         write_lock_free::<COUNTS, _>(self.entry, counter, self.at, writer).is_some()
     }
 
-    /// As [`write_lock_free`](Self::write_lock_free), with more work.
+    /// Writes as [`write_lock_free`](Self::write_lock_free), but also for a thread that is not registered
+    /// yet.
     pub(super) fn write_fenced(&self, counter: HitCounter, from: &[T]) -> bool {
         // SAFETY: as in `write_lock_free`.
         write_fenced(self.entry, counter, unsafe { self.writer(from) }).is_some()
     }
 
     /// # Safety
-    /// Only a frame that has the page of the range is passed to the result. It is open to lock-free writes,
-    /// or the thread holds the page exclusively.
+    /// The caller passes only a frame to the result that has the page of the range. It is open to lock-free
+    /// writes, or the thread holds the page exclusively.
     #[inline(always)]
     unsafe fn writer(&self, from: &[T]) -> impl FnOnce(*mut u8) {
         assert!(from.len() == self.len, "the source must have the length of the range");
@@ -419,17 +425,17 @@ impl<T: Element> LatchedPage<T> {
         self.held.is_used_again()
     }
 
-    /// An element of the page.
+    /// Returns a pointer to the element at offset `at` of the page.
     ///
     /// # Panics
-    /// If it is not inside of the page.
+    /// If the offset is outside of the page.
     pub(super) fn element(&self, at: usize) -> ElementPtr<'_, T> {
         assert!(at < self.page_len, "the element's offset must be below the page length");
         // SAFETY: `at` is within the page, which this thread holds.
         unsafe { ElementPtr::in_frame(self.held.address, at) }
     }
 
-    /// Writes the elements of a range of this page, which no other thread accesses meanwhile.
+    /// Writes the elements of a range of this page; no other thread may access them meanwhile.
     pub(super) fn write(&self, range: &ElementRange<'_, T>, from: &[T]) {
         assert!(range.entry.address() == self.held.address, "the elements must belong to the held page");
         // SAFETY: the frame has the page of the range, as was checked, and this thread holds the page.
@@ -448,7 +454,7 @@ impl<'a, T: Element> ElementPtr<'a, T> {
         Self { pointer: unsafe { frame.cast::<T>().add(at) }, of: PhantomData }
     }
 
-    /// An element outside of frames.
+    /// Returns a pointer to an element in private memory.
     ///
     /// # Panics
     /// If the bytes have another length, or are not aligned as in a frame.
@@ -466,8 +472,8 @@ impl<'a, T: Element> ElementPtr<'a, T> {
         Self { pointer, of: PhantomData }
     }
 
-    /// Writes the element during concurrent reads and writes. A huge element belongs to a page that the
-    /// thread holds exclusively; its readers check the version of the page.
+    /// Writes the element; other threads may read and write it meanwhile. A huge element must be in a page
+    /// that the thread holds exclusively, because readers check the version of the page.
     #[inline(always)]
     pub(super) fn store(self, value: &T) {
         // SAFETY: the pointer is valid. Words are aligned; readers of several words check the lock or the
@@ -483,7 +489,7 @@ impl<'a, T: Element> ElementPtr<'a, T> {
         }
     }
 
-    /// Replaces an element that is a single word.
+    /// Replaces an element of one machine word.
     #[inline(always)]
     pub(super) fn swap(self, value: T) -> T {
         assert!(ElementLayout::<T>::SINGLE_WORD, "only one-word elements are atomic");
@@ -491,7 +497,7 @@ impl<'a, T: Element> ElementPtr<'a, T> {
         unsafe { element::swap(self.pointer, value) }
     }
 
-    /// Replaces an element that is a single word, if its bytes equal the bytes of `current`.
+    /// Replaces an element of one machine word, if its bytes equal the bytes of `current`.
     #[inline(always)]
     pub(super) fn compare_exchange(self, current: T, new: T) -> std::result::Result<T, T> {
         assert!(ElementLayout::<T>::SINGLE_WORD, "only one-word elements are atomic");
@@ -499,9 +505,8 @@ impl<'a, T: Element> ElementPtr<'a, T> {
         unsafe { element::compare_exchange(self.pointer, current, new) }
     }
 
-    /// Copies an element of several words to `old`, and writes another value if its bytes equal the bytes of
-    /// `current`, or always without `current`. Returns true if it wrote. For huge elements see
-    /// [`store`](Self::store).
+    /// Copies an element of several words to `old`, and writes `new` if the element's bytes equal `current`,
+    /// or if there is no `current`. Returns true if it wrote. For huge elements see [`store`](Self::store).
     #[inline]
     pub(super) fn exchange(self, current: Option<&T>, new: &T, old: &mut T) -> bool {
         let element = self.pointer;
@@ -522,7 +527,7 @@ impl<'a, T: Element> ElementPtr<'a, T> {
     }
 }
 
-/// Reads an element of several words; `None` if it is huge and a writer was active.
+/// Reads an element of several words. Returns `None` if it is huge and a writer was active.
 ///
 /// # Safety
 /// The element is in the frame of the entry's page, and reached under a hazard slot through an open gate.

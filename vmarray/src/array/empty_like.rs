@@ -12,15 +12,15 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::open_devices::in_ram;
 
-/// Maximum cache of an array on channels of these devices.
+/// Maximum bytes of the cache of an array that [`array_like`] makes.
 const CACHE_BYTES: usize = 64 << 20;
-/// Elements of a page of a scratch array: whole blocks of prefix sums.
+/// Number of elements of a scratch array's page: whole blocks of prefix sums.
 const SCRATCH_PAGE_LEN: usize = if cfg!(test) { 1 << 10 } else { 1 << 13 };
-/// Cached pages of it a channel.
+/// Number of cached pages of a scratch array, per channel.
 const SCRATCH_FRAMES: usize = 4;
 
-/// An array of zeroes with a page length, striped over channels of these devices; RAM replaces files, which
-/// hold only their own array.
+/// Creates an array of zeroes on channels of these devices, with this page length. RAM replaces files,
+/// because a file contains only its own array.
 pub(crate) fn array_like<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     page_len: usize,
@@ -29,8 +29,8 @@ pub(crate) fn array_like<U: Element, D: Device>(
     of_settings(channels, page_len, len, Settings::of_result(CACHE_BYTES, HostMemory::Pinned))
 }
 
-/// As [`array_like`], for temporary data on devices: the cache is minimal and not page-locked, because
-/// page-locking takes longer than sorting the same amount on a GPU.
+/// Creates an array as [`array_like`] for temporary data on devices. The cache is minimal and not
+/// page-locked, because page-locking takes longer than sorting the same amount on a GPU.
 pub(crate) fn scratch<U: Element, D: Device>(
     channels: &[&Arc<dyn Device>],
     len: usize,

@@ -40,7 +40,7 @@ pub struct Footprint {
     pub table_bytes: usize,
 }
 
-/// One line for a log.
+/// Formats the footprint in one line for a log.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -10,23 +10,24 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::page::state::DIRTY;
 use crate::engine::pager::Spare;
 
-/// Bytes of an iterator's elements that are collected before they are added.
+/// Bytes of an iterator's elements that are collected before they are added to the array.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// # Growth
 ///
-/// An array built with a [greatest length](crate::Builder::max_len) beyond its own can grow up to it. Its
-/// devices extend their memory in place, up to about double at a time, or exactly as needed without room for
-/// more; the page table is reserved from the beginning. So no element moves, and accesses cost the same as in
-/// any other array.
+/// An array built with a [greatest length](crate::Builder::max_len) beyond its own can grow up to it. The
+/// devices extend their memory in place, up to about double at a time, or exactly as needed if there is no
+/// more room. The page table is reserved from the beginning. So no element moves, and accesses cost the same
+/// as in any other array.
 ///
-/// Any number of threads may call [`push`](Self::push) and [`reserve`](Self::reserve) at once; other growth
-/// takes the array exclusively. All elements below [`len`](Self::len) are written. Views keep the length of
-/// their creation: sections, guards, cursors, iterators, boxes and futures see the elements of that moment. A
-/// thread that pushes waits for holders of the last page, by the rules of [locks](Self#locks).
+/// Any number of threads may call [`push`](Self::push) and [`reserve`](Self::reserve) at once; other methods
+/// that change the length borrow the array exclusively. All elements below [`len`](Self::len) are written.
+/// Views keep the length of their creation: sections, guards, cursors, iterators, boxes and futures do not
+/// show later elements. A thread that pushes waits for holders of the last page, by the rules of
+/// [locks](Self#locks).
 ///
-/// Without more memory, or at the greatest length, growth returns an error and does not change the array. A
-/// shorter array keeps its memory.
+/// If memory is exhausted, or at the greatest length, growth returns an error and does not change the array.
+/// An array that becomes shorter keeps its memory.
 ///
 /// Arrays [in files](crate::Builder::create) grow too, without a given greatest length.
 /// [`sync`](Self::sync) stores the length at the time of the call, with all elements below it.
@@ -73,12 +74,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.reserve_for(self.len().saturating_add(additional))
     }
 
-    /// Allocates device memory for a length, and for some more if available.
+    /// Allocates device memory for a length in elements, and for some more if available.
     pub(crate) fn reserve_for(&self, len: usize) -> Result<()> {
         self.extend_memory(len, Spare::Some)
     }
 
-    /// As [`reserve_for`](Self::reserve_for), for exactly this length.
+    /// Allocates device memory for exactly this length in elements.
     pub(crate) fn reserve_exactly_for(&self, len: usize) -> Result<()> {
         self.extend_memory(len, Spare::None)
     }
@@ -131,8 +132,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Adds an element if the next one is on a page, and its memory exists. The holder of that page owns the
-    /// next element: no other thread can advance the end meanwhile.
+    /// Adds an element, if the next one is on `page` and its memory exists. The thread holds this page
+    /// meanwhile, so no other thread can add an element.
     fn push_to(&self, page: usize, value: &T) -> Result<Option<usize>> {
         let mut pushed = None;
         self.latched(page, |held| {
@@ -262,7 +263,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Extends the array by elements that `write` writes. After a failure the array is unchanged.
+    /// Adds `more` elements, which `write` writes. After a failure the array is unchanged.
     pub(crate) fn lengthen(
         &mut self,
         more: usize,
@@ -277,7 +278,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Runs code with a longer length, whose memory exists; the code returns the final length.
+    /// Runs a function while the array has a greater length, whose memory exists. The function returns the
+    /// final length.
     pub(crate) fn at_length<R>(&mut self, len: usize, run: impl FnOnce(&mut Self) -> (usize, R)) -> R {
         let before = self.len();
         self.set_len(len);
@@ -289,7 +291,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// An array that returns to its old length if code panics.
+/// Borrows an array, and restores its old length on drop, also if code panics.
 struct Shortened<'a, T: Element, D: Device> {
     array: &'a mut VirtualArray<T, D>,
     len: usize,
@@ -301,7 +303,7 @@ impl<T: Element, D: Device> Drop for Shortened<'_, T, D> {
     }
 }
 
-/// As [`try_extend`](VirtualArray::try_extend), for generic code over collections.
+/// Adds elements as [`try_extend`](VirtualArray::try_extend), for generic code over collections.
 ///
 /// # Panics
 /// On an error.
@@ -320,15 +322,15 @@ impl<T: Element, D: Device> Extend<T> for VirtualArray<T, D> {
     }
 }
 
-/// As for elements by value.
+/// Adds copies of elements.
 impl<'a, T: Element, D: Device> Extend<&'a T> for VirtualArray<T, D> {
     fn extend<I: IntoIterator<Item = &'a T>>(&mut self, values: I) {
         self.extend(values.into_iter().copied());
     }
 }
 
-/// Collects elements over the [devices of the machine](crate::devices), in an array that can grow up to their
-/// memory; or first in RAM if the devices do not support growth.
+/// Collects elements into an array on the [devices of the machine](crate::devices) that can grow up to their
+/// memory. If the devices do not support growth, collects them in RAM first.
 ///
 /// # Panics
 /// Without a device, or without enough memory. Build an array and call
@@ -359,7 +361,7 @@ impl<T: Element> FromIterator<T> for VirtualArray<T> {
     }
 }
 
-/// True for the error of a device whose memory cannot grow.
+/// Returns true for the error of a device whose memory cannot grow.
 pub(crate) fn is_unsupported(error: &Error) -> bool {
     error.device_error().is_some_and(|error| error.kind() == backend_api::ErrorKind::Unsupported)
 }

@@ -79,19 +79,17 @@ pub struct PagesMut<'a, T: Element, D: Device = AnyDevice> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The elements of a range.
     pub(crate) fn iter_over(&self, range: Range<usize>) -> Iter<'_, T, D> {
         let visit = self.scan(range.len() / self.page_len());
         Iter { rest: PageEnds::new(self, range, visit) }
     }
 
-    /// The pages of a range.
     pub(crate) fn pages_of(&self, of: Range<usize>) -> Pages<'_, T, D> {
         let count = self.touched_pages(&of).count();
         Pages { array: self, of, pages: 0..count, visit: self.scan(count) }
     }
 
-    /// The pages of a range, exclusively.
+    /// Iterates over the pages of a range, with exclusive guards.
     pub(crate) fn pages_mut_of(&self, of: Range<usize>) -> PagesMut<'_, T, D> {
         let count = self.touched_pages(&of).count();
         PagesMut { array: self, of, pages: 0..count, visit: self.scan(count) }
@@ -116,12 +114,12 @@ impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
         (self.rest.len(), Some(self.rest.len()))
     }
 
-    /// Fetches nothing.
+    /// Counts pages without fetching them.
     fn count(self) -> usize {
         self.len()
     }
 
-    /// Fetches one page.
+    /// Fetches only the last page.
     fn last(mut self) -> Option<Result<T>> {
         self.next_back()
     }
@@ -186,7 +184,7 @@ macro_rules! pages {
             }
         }
 
-        /// Skipped pages are not fetched.
+        /// Skips pages without fetching them.
         impl<'a, T: Element, D: Device> Iterator for $Pages<'a, T, D> {
             type Item = Result<$Guard<'a, T, D>>;
 

@@ -97,7 +97,7 @@ fn refused<T: Element>(old: &T) -> Result<Result<T, T>> {
     Ok(Err(*old))
 }
 
-/// A place on the heap.
+/// Returns memory on the heap for one element, zeroed.
 fn zeroed<T: Element>() -> Result<Box<T>> {
     bytemuck::allocation::try_zeroed_box().map_err(|()| ErrorKind::NoMemory { bytes: size_of::<T>() }.into())
 }

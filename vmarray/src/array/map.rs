@@ -27,13 +27,13 @@ use crate::base::memory::zeroed_vec;
 pub enum MapMode {
     /// The slice holds the elements; changes that the closure makes are not written to the array.
     Read,
-    /// The slice holds zeroes or, in a buffer of the caller, arbitrary data; all of it is written to the
-    /// range. Completely covered pages are not fetched.
+    /// The slice is zeroed or, in a buffer of the caller, has arbitrary contents; all of it is written to the
+    /// range. The call does not fetch pages that it overwrites entirely.
     Write,
-    /// The slice holds the elements, and is written to the range.
+    /// The slice holds the elements, and the call writes it to the range afterwards.
     ReadWrite,
-    /// The slice holds zeroes or, in a buffer of the caller, arbitrary data, and is not written to the array:
-    /// scratch memory of the range's length. The array is neither read nor written.
+    /// The slice is scratch memory of the range's length, zeroed or, in a buffer of the caller, with
+    /// arbitrary contents. The call neither reads nor writes the array.
     Scratch,
 }
 
@@ -70,15 +70,15 @@ pub enum MapBuffer<'a, T> {
     /// New memory, aligned to at least 64 bytes. The call returns [`NoMemory`](ErrorKind::NoMemory) if there
     /// is too little.
     New,
-    /// New page-locked memory of the array's first device, aligned to 4096 bytes; pageable memory if
-    /// page-locking is refused. For closures that pass the slice to a GPU.
+    /// New page-locked memory of the array's first device, aligned to 4096 bytes; pageable memory if the
+    /// system refuses page-locking. For closures that pass the slice to a GPU.
     Pinned,
     /// Memory of the caller, at least as long as the range.
     Borrowed(&'a mut [T]),
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Runs code on a range as one slice in the given memory.
+    /// Runs `run` on a range as one slice, in memory as `buffer` says.
     pub(crate) fn map_in<R>(
         &self,
         range: Range<usize>,

@@ -80,49 +80,49 @@ pub fn must_work_alone() -> bool {
     works_alone()
 }
 
-/// Fate of a page after a visit.
+/// The eviction priority of a page after a guard's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visit {
     /// The page stays in the cache, as a used page.
     Stay,
-    /// If the page is new and unused by other threads, its frame is evicted next: data written by a long scan
-    /// are then still in the processor's caches at the write-back. Fetched pages leave in frame order: frames
-    /// of neighbours are contiguous, so fetching other pages into them takes fewer copies.
+    /// If the page was new and other threads have not used it, its frame is evicted next, while data that a
+    /// long scan wrote are still in the processor's caches. Fetched pages are evicted in frame order:
+    /// neighbouring frames are contiguous, so other pages are fetched into them by fewer copies.
     Pass,
 }
 
 /// The part of a page within a range of the array.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
-    /// The page.
+    /// The page's index in the array.
     pub(crate) array_page: usize,
-    /// Its number among the pages of the range.
+    /// The page's index among the pages of the range.
     page: usize,
-    /// Its first element in the range.
+    /// The offset in the page of its first element in the range.
     first: usize,
     /// The elements, counted from the start of the range.
     range: Range<usize>,
 }
 
-/// The part of a held page, and its end.
+/// The part of a page that a guard holds. Its drop releases the page.
 pub(crate) struct HeldPart<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     cut: Cut,
     /// Address of the first element of the part.
     address: *mut T,
     exclusive: bool,
-    /// True if the page had no contents before a long scan, which leaves it behind.
+    /// True if the page had no contents before a long scan, and is evicted first.
     passes: bool,
-    /// Guards stay on their thread, because the list of a thread's guards depends on it.
+    /// Guards must stay on their thread, because each thread has a list of its guards.
     not_send: PhantomData<*mut T>,
 }
 
 impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
-    /// The part of a page that the calling thread holds already: as a guard, quiet, and counted in its
-    /// channel. The drop of the part releases it.
+    /// Returns the part of a page that the calling thread holds as a guard already, with shut gates, and
+    /// counted in its channel. The drop of the part releases the page.
     ///
     /// # Panics
-    /// If no thread holds the page as such a guard, or the part is outside of the page.
+    /// If the page's state counts no such guard, or the part is outside of the page.
     pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, exclusive: bool) -> Self {
         let entry = array.pager().entry(cut.array_page as u64);
         let state = entry.state(Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
         Self { array, cut, address, exclusive, passes: false, not_send: PhantomData }
     }
 
-    /// Takes a page as a guard.
+    /// Takes a page as a guard, and returns its part in the range.
     fn take(array: &'a VirtualArray<T, D>, cut: Cut, visit: Visit, exclusive: bool) -> Result<Self> {
         let (pager, page) = (array.pager(), cut.array_page as u64);
         let channel = pager.channel(page);
@@ -189,7 +189,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.locate(index).0
     }
 
-    /// The part of a page within a range, by the page's number among the pages of the range.
+    /// Returns the part of a page within a range, by the page's index among the pages of the range.
     pub(crate) fn cut(&self, of: &Range<usize>, number: usize) -> Result<Cut> {
         let pages = self.touched_pages(of);
         let count = (pages.end - pages.start) as usize;
@@ -208,18 +208,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Returns the part of a page within a range, shared.
+    /// Takes a shared guard of a page's part within a range.
     pub(crate) fn visit(&self, cut: Cut, visit: Visit) -> Result<PageRef<'_, T, D>> {
         HeldPart::take(self, cut, visit, false).map(PageRef::of)
     }
 
-    /// Returns the part of a page within a range, exclusively.
+    /// Takes an exclusive guard of a page's part within a range.
     pub(crate) fn visit_mut(&self, cut: Cut, visit: Visit) -> Result<PageMut<'_, T, D>> {
         HeldPart::take(self, cut, visit, true).map(PageMut::of)
     }
 
-    /// The visit mode of a scan by its number of pages: if they exceed the cache, new pages are evicted
-    /// first.
+    /// Returns the eviction priority for a scan of `pages` pages. If they exceed the cache, new pages are
+    /// evicted first.
     pub(crate) fn scan(&self, pages: usize) -> Visit {
         if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
     }
@@ -265,34 +265,33 @@ common!(PageRef);
 common!(PageMut);
 
 impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
-    /// The guard of a shared part.
     pub(crate) fn of(place: HeldPart<'a, T, D>) -> Self {
         Self { place }
     }
 
-    /// The address of the elements, for threads that keep the guard with it.
+    /// Returns the address of the first element, for a caller that keeps the guard as long as the address.
     pub(crate) fn address(&self) -> *const T {
         self.place.address
     }
 }
 
 impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
-    /// The guard of an exclusive part.
     pub(crate) fn of(place: HeldPart<'a, T, D>) -> Self {
         Self { place, written: false }
     }
 
-    /// As for [`PageRef`]. A writing thread must have borrowed the elements mutably once.
+    /// Returns the address as for [`PageRef`]. Before a write, the caller must have borrowed the elements
+    /// mutably once.
     pub(crate) fn address(&self) -> *mut T {
         self.place.address
     }
 
-    /// True after a mutable borrow.
+    /// Returns true if the program has borrowed the elements mutably.
     pub(crate) fn is_written(&self) -> bool {
         self.written
     }
 
-    /// Declares the page dirty, so that a flushing or searching thread finds it unavailable.
+    /// Marks the page as dirty, so that threads that flush or search see it.
     fn mark_dirty(&mut self) {
         if !self.written {
             self.written = true;

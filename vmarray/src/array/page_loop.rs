@@ -17,13 +17,13 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::scoped_threads::works_alone;
 use crate::engine::guards::WaitRule;
 
-/// The number of threads for a loop over pages: at most one for each page and each guard that the frames
-/// allow, and the calling thread alone if it [must](works_alone).
+/// Returns the number of threads for a loop over pages: at most one for each page, and one for each guard
+/// that the frames allow. The calling thread works alone if it [must](works_alone).
 pub(crate) fn workers(pages: usize, guards: usize) -> usize {
     if works_alone() { 1 } else { rayon::current_num_threads().min(pages).min(guards).max(1) }
 }
 
-/// Loop over pages: `hold` returns the guard of a page, and `fold` uses it.
+/// The loop: `hold` returns the guard of a page, and `fold` uses the guard.
 pub(crate) struct PageLoop<R, I, H, F> {
     workers: usize,
     identity: I,
@@ -34,12 +34,12 @@ pub(crate) struct PageLoop<R, I, H, F> {
 }
 
 struct LoopState<R> {
-    /// Pages to do, the first ones last.
+    /// Ranges of pages that no thread has taken, the first ones last.
     left: Vec<Range<usize>>,
-    /// Results, each with its first page.
+    /// Results of ranges of pages, each with its first page.
     done: Vec<(usize, R)>,
     failure: Option<Error>,
-    /// Helpers that are called, and have not ended.
+    /// Number of helpers that were started and have not ended.
     helpers: usize,
 }
 
@@ -61,7 +61,7 @@ where
         Self { workers, identity, hold, fold, has_failed: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    /// Folds the pages below `pages`. Returns the results of ranges of pages, in the order of the ranges.
+    /// Folds the pages `0..pages`. Returns the results of ranges of pages, in their order.
     ///
     /// # Errors
     /// The first error of `hold`; the loop then ends soon.
@@ -89,7 +89,7 @@ where
         });
     }
 
-    /// Has one more thread help, if there are pages for it.
+    /// Starts one more helper on a rayon thread, if there are pages for it.
     fn call_helper<'scope>(&'scope self, scope: &rayon::Scope<'scope>) {
         let mut state = self.state.lock();
         if state.helpers + 1 >= self.workers || state.left.is_empty() {
@@ -105,7 +105,7 @@ where
         });
     }
 
-    /// Does pages until none are left. A helper also ends before it would have to wait for a guard.
+    /// Processes pages until none is left. A helper also ends before it would have to wait for a guard.
     fn work(&self, role: Role, call_helper: impl Fn()) {
         while let Some(pages) = self.take() {
             let mut result = (self.identity)();
@@ -146,7 +146,7 @@ where
         (self.hold)(page)
     }
 
-    /// The next pages for a thread: fewer towards the end, so that all threads end at the same time.
+    /// Takes the next pages for a thread: fewer towards the end, so that all threads end at the same time.
     fn take(&self) -> Option<Range<usize>> {
         if self.has_failed.load(Ordering::Relaxed) {
             return None;
@@ -162,7 +162,7 @@ where
     }
 }
 
-/// True for the errors in place of waits for guards.
+/// Returns true for an error that replaces a wait for a guard.
 fn is_wait(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. })
 }

@@ -16,7 +16,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::scoped_threads::works_alone;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Folds the slices of a range, page by page; each comes with its first index.
+    /// Folds the elements of a range in parallel, page by page. The closure gets a slice and its first index.
     pub(crate) fn par_fold<R: Send>(
         &self,
         range: Range<usize>,
@@ -32,7 +32,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(parts.reduce(combine).unwrap_or_else(identity))
     }
 
-    /// Runs mutating code on the slices of a range, page by page.
+    /// Runs a mutating closure on the elements of a range in parallel, page by page.
     pub(crate) fn par_change(
         &self,
         range: Range<usize>,
@@ -50,22 +50,22 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         workers(pages, guards.sum())
     }
 
-    /// The elements of a range, a copy of a page at a time.
+    /// Returns a parallel iterator over the elements of a range, which copies one page at a time.
     pub(crate) fn par_elements(&self, range: Range<usize>) -> ParElements<'_, T, D> {
         ParElements { array: self, range, alone: None }.of_this_thread()
     }
 }
 
-/// Elements of a range, split among rayon's threads.
+/// A rayon iterator over the elements of a range.
 pub(crate) struct ParElements<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     range: Range<usize>,
-    /// The only thread that may read the elements, if it has to [work alone](works_alone).
+    /// The only thread that may read the elements, if it must [work alone](works_alone).
     alone: Option<ThreadId>,
 }
 
 impl<T: Element, D: Device> ParElements<'_, T, D> {
-    /// Remembers that the calling thread has to work alone.
+    /// Records if the calling thread must work alone.
     fn of_this_thread(self) -> Self {
         let alone = self.alone.or_else(|| works_alone().then(|| thread::current().id()));
         Self { alone, ..self }
@@ -111,7 +111,7 @@ impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
         PageCopies { array: self.array, front, range: self.range, back, failed }
     }
 
-    /// Forbids rayon to split the work of a thread that has to work alone.
+    /// Prevents rayon from splitting the work of a thread that must work alone.
     fn min_len(&self) -> usize {
         if self.alone.is_some() { usize::MAX } else { 1 }
     }
@@ -123,14 +123,14 @@ impl<'a, T: Element, D: Device> Producer for ParElements<'a, T, D> {
     }
 }
 
-/// Elements of a range from copies of its pages: the library holds no guard while program code runs, because
-/// rayon may run other work within it.
+/// Iterates over elements in copies of their pages. The library holds no guard while code of the program
+/// runs, because rayon may run other work within this code.
 pub(crate) struct PageCopies<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     front: std::vec::IntoIter<T>,
     range: Range<usize>,
     back: std::vec::IntoIter<T>,
-    /// The error of the rest of the range: each of its elements is that error.
+    /// The error that each remaining element of the range returns.
     failed: Option<Error>,
 }
 

@@ -10,7 +10,7 @@ use crate::engine::page::hits;
 use crate::engine::pager::Pager;
 use crate::setup::profile::Profile;
 
-/// Publishes statistics of an array with this element size until its pager is dropped.
+/// Publishes statistics of an array until its pager is dropped.
 pub(super) fn begin(pager: &mut Pager, name: String, element_bytes: usize) {
     // The publication must never own the last reference to a channel, so it holds weak references.
     let channels: Vec<Weak<Channel>> = pager.channels().iter().map(Arc::downgrade).collect();

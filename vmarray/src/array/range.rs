@@ -9,20 +9,20 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::pager::{ExclusiveHold, Fetch, Pager, Stream};
 
-/// Read-ahead of a range operation, in pages a channel.
+/// Read-ahead of an operation on a range, in pages per channel.
 const LOOKAHEAD: u64 = 8;
 
-/// The part of a range in one page.
+/// The part of a range that is in one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PagePart {
     pub(crate) page: usize,
-    /// Elements within the page.
+    /// Range of the elements in the page.
     pub(crate) within: Range<usize>,
-    /// Elements within the range.
+    /// Range of the elements, counted from the start of the whole range.
     pub(crate) of_range: Range<usize>,
 }
 
-/// Cuts a range at page boundaries.
+/// Divides a range of elements at page boundaries.
 pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIterator<Item = PagePart> {
     let pages = if range.is_empty() { 0..0 } else { range.start / page_len..range.end.div_ceil(page_len) };
     pages.map(move |page| {
@@ -36,7 +36,7 @@ pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIte
     })
 }
 
-/// Checks a range of `len` elements and returns it as `start..end`.
+/// Checks a range of an array of `len` elements, and returns it as `start..end`.
 pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,
@@ -59,7 +59,7 @@ pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Rang
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Copies elements from `start` on into a slice.
+    /// Copies elements into a slice, beginning at element `start`.
     #[inline]
     pub(crate) fn read_range(&self, start: usize, into: &mut [T]) -> Result<()> {
         if self.read_short(start, into) { Ok(()) } else { self.read_by_page(start, into) }
@@ -99,7 +99,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Copies a slice to the elements from `start` on.
+    /// Copies a slice to elements, beginning at element `start`.
     pub(crate) fn write_range(&self, start: usize, from: &[T]) -> Result<()> {
         let range = self.range_at(start, from.len())?;
         let whole = self.whole_pages(&range);
@@ -127,14 +127,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Holds the page of a part that will be overwritten completely.
+    /// Holds the page of a part that the caller will overwrite completely.
     fn hold_part(&self, part: &PagePart) -> Result<ExclusiveHold<'_>> {
         let whole = part.within.len() == self.len_most(part.page);
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
         self.pager().hold_exclusive(part.page as u64, fetch, Stream::Ignore)
     }
 
-    /// Writes one value to all elements of a range.
     pub(crate) fn fill_range(&self, range: &Range<usize>, value: T) -> Result<()> {
         let pages = self.whole_pages(range);
         let fill_part = |part: PagePart| -> Result<()> {
@@ -151,22 +150,21 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         parts(middle.end..range.end, self.page_len()).try_for_each(fill_part)
     }
 
-    /// Fetches the pages of a range while frames are available.
+    /// Fetches the pages of a range into the cache while frames are available.
     pub(crate) fn prefetch_range(&self, range: &Range<usize>) -> Result<()> {
         self.pager().prefetch(self.touched_pages(range)).map(drop)
     }
 
-    /// Writes the dirty pages of a range back.
     pub(crate) fn flush_range(&self, range: &Range<usize>) -> Result<()> {
         self.pager().flush(&self.touched_pages(range))
     }
 
-    /// Writes the dirty pages of a range back, and releases their frames.
+    /// Writes the dirty pages of a range back, and frees the frames of all its pages.
     pub(crate) fn evict_range(&self, range: &Range<usize>) -> Result<()> {
         self.pager().evict(&self.touched_pages(range))
     }
 
-    /// Zeroes a range; whole pages lose their homes.
+    /// Zeroes a range. Whole pages become absent, without contents on their device.
     pub(crate) fn discard_range(&self, range: &Range<usize>) -> Result<()> {
         let pages = self.whole_pages(range);
         if pages.is_empty() {
@@ -184,7 +182,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if end > self.len() { Err(outside(end).into()) } else { Ok(start..end) }
     }
 
-    /// The pages of a range.
+    /// Returns the pages that contain elements of a range.
     pub(crate) fn touched_pages(&self, range: &Range<usize>) -> Range<u64> {
         if range.is_empty() {
             return 0..0;
@@ -192,15 +190,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (range.start / self.page_len()) as u64..range.end.div_ceil(self.page_len()) as u64
     }
 
-    /// The pages with all elements in the range, including elements that the last page may still get: other
-    /// threads may push some before the page is held.
+    /// Returns the pages that are completely in the range. The last page counts with all elements to its
+    /// maximum length, because other threads may push some before the page is held.
     pub(crate) fn whole_pages(&self, range: &Range<usize>) -> Range<usize> {
         let start = range.start.div_ceil(self.page_len());
         let end = if range.end == self.max_len() { self.page_count() } else { range.end / self.page_len() };
         start..end.max(start)
     }
 
-    /// Maximum number of elements of a page.
+    /// Returns the maximum number of elements of a page.
     fn len_most(&self, page: usize) -> usize {
         self.page_len().min(self.max_len() - page * self.page_len())
     }
@@ -210,14 +208,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// The pages of a range, fetched ahead of the one in use, in steps of half a window.
+/// Prefetch of the pages of a range while an operation uses them one after the other.
 #[derive(Debug)]
 pub(crate) struct FetchAhead<'a> {
     pager: &'a Pager,
-    /// Pages not requested yet.
+    /// Pages that were not requested yet.
     rest: Range<u64>,
-    /// Number in flight including the one in use: at most a quarter of the frames. Below two, there is no
-    /// read-ahead.
+    /// Number of pages in flight, including the one in use: at most a quarter of the frames. Below two, there
+    /// is no prefetch.
     window: u64,
 }
 
@@ -227,7 +225,7 @@ impl<'a> FetchAhead<'a> {
         Self { pager, rest, window }
     }
 
-    /// Fetches the pages after one that is about to be used.
+    /// Prefetches the pages after `page`, which the caller is about to use.
     pub(crate) fn go_on(&mut self, page: u64) {
         let end = self.rest.end.min(page + self.window);
         if self.window > 1 && page + self.window / 2 >= self.rest.start && end > self.rest.start.max(page) {

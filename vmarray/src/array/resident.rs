@@ -12,7 +12,7 @@ use crate::engine::page::{Entry, Holder, Refusal, State, count_hit};
 use crate::engine::pager::Pager;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Reads an element of a resident page that is not held exclusively, and counts a hit.
+    /// Reads an element if its page is resident and no thread holds it exclusively, and counts a hit.
     #[inline]
     pub(crate) fn try_read(&self, page: u64, at: usize) -> Result<T, Refusal> {
         let found = self.place(page, at).read_lock_free::<true>(self.pager().counter());
@@ -31,8 +31,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(self.read_in(&self.shared(page, before, true), at))
     }
 
-    /// Guards a [share](crate::engine::page::Entry::try_share), as a pin, of a page with a given previous
-    /// state; opens it to lock-free reads on request.
+    /// Returns a guard for a shared hold (a pin) that the caller has got from
+    /// [`try_share`](crate::engine::page::Entry::try_share), which returned `before`. If `opens`, opens the
+    /// page to lock-free reads.
     pub(crate) fn shared(&self, page: u64, before: State, opens: bool) -> Share<'_> {
         let pager = self.pager();
         let was_ahead = before.any(AHEAD);
@@ -42,20 +43,20 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Share { pager, page, opens: opens && pager.recency() && !was_ahead, was_ahead }
     }
 
-    /// Shares a page for one access, and opens it to lock-free reads if it was used before.
+    /// Holds a page shared for one access. If the page was used before, opens it to lock-free reads.
     pub(crate) fn share(&self, page: u64) -> Result<Share<'_>, Error> {
         let pager = self.pager();
         let held = pager.share(page, Holder::Pin)?;
         Ok(Share { pager, page, opens: pager.recency() && held.is_used_again(), was_ahead: false })
     }
 
-    /// Reads an element of a page while it is shared.
+    /// Reads an element of a page that the thread holds shared.
     #[inline(always)]
     pub(crate) fn read_in(&self, share: &Share<'_>, at: usize) -> T {
         self.place(share.page, at).read_shared(share)
     }
 
-    /// Writes an element of a resident page without holders, and opens the page to lock-free writes.
+    /// Writes an element if its page is resident and has no holders, and opens the page to lock-free writes.
     #[inline]
     pub(crate) fn try_write(&self, page: u64, at: usize, value: &T) -> Result<(), Refusal> {
         let pager = self.pager();
@@ -86,13 +87,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// A share of a page, as a pin.
+/// A shared hold (a pin) of a page, which its drop ends.
 pub(crate) struct Share<'a> {
     pager: &'a Pager,
     page: u64,
-    /// True to open the page to lock-free reads.
+    /// True if the drop opens the page to lock-free reads.
     opens: bool,
-    /// True for the first use of a prefetched page, which is reported at the end.
+    /// True for the first use of a prefetched page, which the drop reports to read-ahead.
     was_ahead: bool,
 }
 

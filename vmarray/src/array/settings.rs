@@ -13,11 +13,11 @@ use crate::engine::redundancy::{Keeper, Redundancy};
 use crate::setup::placement::{Placement, expect_room};
 use crate::setup::{discovery, inherited, open_devices, profile};
 
-/// Upper bound of the default page size.
+/// Upper bound of the default page size, in bytes.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
-/// The default size of the cache.
+/// The default size of the cache, in bytes.
 const CACHE_BYTES: usize = 256 << 20;
-/// Minimum number of pages in the cache, for pages longer than the default.
+/// Minimum number of pages in the cache, if pages are longer than the default.
 const FRAMES_LEAST: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(super) enum Cache {
     FramesPerChannel(usize),
 }
 
-/// Common settings of arrays and sources.
+/// Settings that arrays and sources have in common.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommonSettings {
     pub(crate) placement: Placement,
@@ -36,8 +36,8 @@ pub(crate) struct CommonSettings {
 }
 
 impl CommonSettings {
-    /// The page length in elements: the requested one, or the power of two that gives a page of at most the
-    /// default bytes.
+    /// Returns the page length in elements: the requested one, or the power of two that gives a page of at
+    /// most `suited_bytes`.
     pub(crate) fn page_len(&self, len: usize, element_bytes: usize, suited_bytes: usize) -> Result<usize> {
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (suited_bytes / element_bytes).max(1);
@@ -52,11 +52,12 @@ impl CommonSettings {
     }
 }
 
-/// The devices of an array or source. Their type is erased, so that a dependant does not compile their drops.
+/// The devices of an array or source. Their type is erased, so that a dependent crate does not compile their
+/// drops.
 #[derive(Clone, Debug)]
 pub(crate) enum Devices {
     Named(Vec<Arc<dyn Device>>),
-    /// The devices of the machine, discovered when the array is built.
+    /// The devices of the machine, which discovery searches when the array is built.
     Found,
 }
 
@@ -65,7 +66,7 @@ impl Devices {
         Self::Named(devices.into_iter().map(|device| device as _).collect())
     }
 
-    /// The prepared devices with their profiles, and the free memory of each.
+    /// Opens the devices, applies their known profiles, and queries their free memory.
     pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices> {
         inherited::expect_own_process("build")?;
         let devices = match self {
@@ -79,12 +80,12 @@ impl Devices {
 
 pub(crate) struct OpenDevices {
     pub(crate) devices: Vec<Arc<dyn Device>>,
-    /// Free memory of each in bytes.
+    /// Free memory of each device, in bytes.
     pub(crate) usable: Vec<u64>,
 }
 
 impl OpenDevices {
-    /// The devices, prepared, with their profiles.
+    /// Prepares the devices, and applies their known profiles.
     pub(crate) fn of(devices: Vec<Arc<dyn Device>>, settings: &CommonSettings) -> Result<Self> {
         if settings.wipe {
             devices.iter().try_for_each(|device| device.wipe_on_release())?;
@@ -95,7 +96,7 @@ impl OpenDevices {
         Ok(Self { devices, usable })
     }
 
-    /// The device number of each channel, for a number of pages; at least one channel.
+    /// Returns the device number of each channel, for an array of `pages` pages; at least one channel.
     pub(crate) fn stripe_pattern(
         &self,
         placement: &Placement,
@@ -105,7 +106,8 @@ impl OpenDevices {
         placement.stripe_pattern(&self.devices, pages, page_bytes as u64, &self.usable)
     }
 
-    /// Checks that the devices have memory for their channels; both devices of a pair for a mirrored one.
+    /// Checks that each device has enough memory for its channels; in a mirrored array, both devices of a
+    /// pair.
     pub(crate) fn expect_room(
         &self,
         stripe_pattern: &[usize],
@@ -120,7 +122,7 @@ impl OpenDevices {
         expect_room(&self.devices, &asked, &self.usable)
     }
 
-    /// The number of pages, limited to one more than all devices could hold, so that the devices report the
+    /// Limits a number of pages to one more than all devices could hold, so that the devices report the
     /// shortage.
     pub(crate) fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
         let totals = self.devices.iter().map(|device| device.info().total_bytes);
@@ -128,7 +130,7 @@ impl OpenDevices {
         pages.min(bytes / page_bytes + 1)
     }
 
-    /// Failover and migration of devices, by channel.
+    /// Returns the layer for mirrors or migration of pages, with one wrapped device for each channel.
     pub(super) fn redundancy(
         &self,
         pairs: Option<&[[usize; 2]]>,
@@ -151,8 +153,8 @@ impl OpenDevices {
         Ok(keeper.into())
     }
 
-    /// Returns the device of each channel. With checksums of pages, channels of one device share a device
-    /// that compares them.
+    /// Returns the device of each channel. With checksums of pages, channels of one device share a wrapped
+    /// device that compares them.
     pub(super) fn channel_devices(
         &self,
         redundancy: &Redundancy,
@@ -175,7 +177,7 @@ impl OpenDevices {
     }
 }
 
-/// Settings independent of element and device types.
+/// Settings of an array that do not depend on its element and device types.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) common: CommonSettings,
@@ -187,11 +189,11 @@ pub(crate) struct Settings {
     pub(super) read_ahead: bool,
     pub(super) counts_hits: bool,
     pub(super) movable: bool,
-    /// True to allocate host memory before its first use.
+    /// True if the cache is allocated before its first use.
     pub(super) is_ahead: bool,
-    /// The name under which statistics are published.
+    /// The name under which the array publishes statistics.
     pub(crate) published: Option<String>,
-    /// The cache of pages of files.
+    /// The GPUs that cache pages of files.
     #[cfg(feature = "host")]
     pub(crate) tier: Option<vmarray_store::Tier>,
 }
@@ -217,12 +219,14 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Settings of a result array, which perhaps only devices read: host memory is allocated on demand.
+    /// Returns settings of a result array, which perhaps only devices read. So its host memory is allocated
+    /// on demand.
     pub(crate) fn of_result(cache_bytes: usize, memory: HostMemory) -> Self {
         Self { cache: Cache::Bytes(cache_bytes), memory, is_ahead: false, ..Self::default() }
     }
 
-    /// Opens the devices of an array of `len` elements, at most `max_len`, and plans the places of its pages.
+    /// Opens the devices of an array of `len` elements that can grow to `max_len`, and plans the placement of
+    /// its pages.
     pub(super) fn homes(
         &self,
         (len, max_len): (usize, usize),
@@ -266,33 +270,33 @@ impl Settings {
     }
 }
 
-/// Planned places of an array's pages.
+/// The planned placement of an array's pages.
 pub(crate) struct Homes {
     pub(crate) open: OpenDevices,
     pub(crate) len: usize,
     pub(crate) max_len: usize,
-    /// Greatest number of pages.
+    /// The greatest number of pages to which the array can grow.
     pub(crate) pages_most: u64,
-    /// True without a given greatest length.
+    /// True if only the devices limit the greatest length.
     pub(crate) is_open: bool,
     pub(crate) page_len: usize,
     /// The device of each channel.
     pub(crate) stripe_pattern: Vec<usize>,
     /// The two devices of each channel of a mirrored array.
     pub(crate) pairs: Option<Vec<[usize; 2]>>,
-    /// True if the devices can hold no other array, as files.
+    /// True if the devices can store no other array, as files.
     pub(crate) is_exclusive: bool,
 }
 
-/// Settings and devices of an array, to make another one like it.
+/// The settings and devices of an array, to create another one like it.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub(super) settings: Settings,
-    /// None for an array whose devices can hold no other one.
+    /// `None` for an array whose devices can store no other array.
     devices: Mutex<Option<Vec<Arc<dyn Device>>>>,
-    /// The device of each channel, also of channels that the array is too short for.
+    /// The device number of each channel, also of channels for which the array is too short.
     stripe_pattern: Vec<usize>,
-    /// Maximal length of a growing array, and true if only its devices limit it.
+    /// Greatest length of a growing array, and true if only its devices limit it.
     growth: Option<(usize, bool)>,
 }
 
@@ -317,12 +321,12 @@ impl Recipe {
         }
     }
 
-    /// Notes that the channels are on these devices now.
+    /// Records the devices to which the channels have moved.
     pub(crate) fn move_to(&self, devices: &[Arc<dyn Device>]) {
         *self.devices.lock() = Some(devices.to_vec());
     }
 
-    /// Notes that a spare has taken the place of a lost device.
+    /// Records the spare device that replaces the lost one.
     pub(crate) fn replace_lost(&self, spare: &Arc<dyn Device>) {
         let is_lost = |device: &Arc<dyn Device>| {
             device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)

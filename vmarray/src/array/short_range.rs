@@ -19,12 +19,13 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::page::state::DIRTY;
 
-/// Longer ranges are copied while the page is held, so that waiting threads sleep instead of spinning.
+/// Ranges up to this size are read without a lock. A thread that reads a longer one holds the page, so that
+/// waiting threads sleep instead of spinning.
 const MOST_BYTES: usize = 4096;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The place of a short range; `None` for ranges that are long, empty, in several pages, or out of
-    /// bounds.
+    /// Returns the place of a short range; `None` for a range that is long, empty, in several pages, or out
+    /// of bounds.
     #[inline(always)]
     fn short_place(&self, start: usize, count: usize) -> Option<ElementRange<'_, T>> {
         let most = const { MOST_BYTES / size_of::<T>() };
@@ -60,7 +61,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// As [`read_short`](Self::read_short), with more work.
+    /// Reads as [`read_short`](Self::read_short), but also for a thread that is not registered yet.
     #[cold]
     pub(crate) fn read_short_fenced(&self, start: usize, into: &mut [T]) -> bool {
         if !racy::IN_ASSEMBLY {
@@ -69,9 +70,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.short_place(start, into.len()).is_some_and(|range| range.read_fenced(self.counter, into))
     }
 
-    /// True if the thread that holds a page for a short range should open it to lock-free reads, at random.
-    /// Opening costs writers of ranges of the page some microseconds each time, so it pays only with many
-    /// more reads.
+    /// Returns true, at random, if a thread that holds a page for a short range should open it to lock-free
+    /// reads. Opening costs writers of ranges of the page some microseconds each time, so it pays only with
+    /// many more reads.
     pub(crate) fn opens_for_short(&self, count: usize) -> bool {
         thread_local! {
             static RANDOM: Cell<u32> = const { Cell::new(0) };
@@ -83,8 +84,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         RANDOM.with(|random| random.replace(next(random.get()))) >> 25 == 0
     }
 
-    /// Writes elements that no other thread accesses before it returns, because others could see a part of
-    /// them. Threads may write different elements of one page at the same time.
+    /// Writes elements that no other thread may access before the return, because it could see a part of an
+    /// element. Threads may write different elements of one page at the same time.
     #[inline]
     pub(crate) fn write_unseen(&self, start: usize, from: &[T]) -> Result<()> {
         if let Some(range) = self.short_place(start, from.len()) {

@@ -174,7 +174,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.create_as(files, LINEAR)
     }
 
-    /// Creates files of elements with a shape.
+    /// Creates files for an array with a shape.
     pub(crate) fn create_as<P: AsRef<Path>>(
         self,
         files: impl IntoIterator<Item = P>,
@@ -191,14 +191,14 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok(array)
     }
 
-    /// Number of elements of a page in files.
+    /// Returns the number of elements of a page in files.
     fn page_len_in_files(&self, shape: &str) -> Result<usize> {
         let is_open = self.max_len == 0 && [LINEAR, ROWS].contains(&shape);
         let most = if is_open { usize::MAX } else { self.len.max(self.max_len) };
         self.settings.common.page_len(most, element::ElementLayout::<T>::BYTES, PAGE_BYTES)
     }
 
-    /// The description of new files.
+    /// Returns the description to write to new files.
     fn describe_files<P: AsRef<Path>>(
         &self,
         files: impl IntoIterator<Item = P>,
@@ -225,7 +225,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok((paths, description))
     }
 
-    /// Creates files of rows, with these builders for elements and starts.
+    /// Creates the files of a ragged array, with separate builders for elements and for starts of rows.
     pub(crate) fn create_rows<P: AsRef<Path>>(
         self,
         offsets: Builder<u64, D>,
@@ -249,7 +249,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         Ok(rows)
     }
 
-    /// Opens files of rows.
+    /// Opens the files of a ragged array.
     pub(crate) fn open_rows<P: AsRef<Path>>(
         self,
         offsets: Builder<u64, D>,
@@ -264,7 +264,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.rows_of(&files, offsets, |offsets| Ok(offsets.get(rows)? as usize))
     }
 
-    /// The rows of files; `total` computes the number of their elements.
+    /// Returns the rows in opened files; `total` computes the number of their elements.
     fn rows_of(
         self,
         files: &Files,
@@ -335,7 +335,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.open_as(files, true, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
-    /// Opens files whose elements have the shape `asked`, and returns the result of `read` on the shape.
+    /// Opens files with an array of the shape `asked`; `read` parses the shape in words. Also returns the
+    /// parsed shape.
     pub(crate) fn open_as<P: AsRef<Path>, S>(
         self,
         files: impl IntoIterator<Item = P>,
@@ -349,13 +350,13 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     }
 }
 
-/// Rows in files.
+/// The parts of a ragged array in files.
 pub(crate) struct StoredRows<T: Element> {
     pub(crate) items: VirtualArray<T>,
-    /// The starts of rows, and the end of the last one.
+    /// The index of each row's first element, and the end of the last row.
     pub(crate) offsets: VirtualArray<u64>,
     pub(crate) rows: usize,
-    /// Storage of their number.
+    /// The stored number of rows.
     pub(crate) kept: Arc<PersistentLen>,
     pub(crate) is_read_only: bool,
 }

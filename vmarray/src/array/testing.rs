@@ -14,7 +14,7 @@ pub(crate) fn host() -> HostDevice {
     HostDevice::builder().bytes(64 << 20).threads(1).build().unwrap()
 }
 
-/// An array in one channel of `frames` frames, with fetches on demand only.
+/// Returns an array with one channel of `frames` frames, without read-ahead.
 pub(crate) fn one_channel<T: Element, D: Device>(
     device: &Arc<D>,
     (pages, page_len): (usize, usize),

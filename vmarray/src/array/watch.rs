@@ -173,7 +173,7 @@ impl WatchReport {
 }
 
 impl fmt::Display for WatchReport {
-    /// A line for the array, and one for each device.
+    /// Writes a line for the array, and one for each device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.elapsed, self.stats)?;
         for ReportedDevice { device, stats, bus_share, memory_share } in &self.devices {

@@ -68,7 +68,7 @@ pub trait Element: Pod + Send + Sync {}
 #[diagnostic::do_not_recommend]
 impl<T: Pod + Send + Sync> Element for T {}
 
-/// A check at compile time of every element type in use.
+/// Compile-time properties of an element type; each use checks the type.
 pub(crate) struct ElementLayout<T>(PhantomData<T>);
 
 impl<T: Element> ElementLayout<T> {
@@ -80,13 +80,13 @@ impl<T: Element> ElementLayout<T> {
     /// The element whose bytes are all zero, as a constant.
     // SAFETY: elements are plain data, whose bits may all be zero.
     pub(crate) const ZERO: T = unsafe { std::mem::zeroed() };
-    /// True if a single machine instruction moves an element, so that it cannot be torn.
+    /// True if a single machine instruction moves an element, so that no read sees half of a write.
     pub(crate) const SINGLE_WORD: bool = matches!(Self::BYTES, 1 | 2 | 4 | 8);
-    /// True if an element is too long to be passed between functions on a thread's stack.
+    /// True if an element is too long to pass by value on a thread's stack.
     pub(crate) const HUGE: bool = Self::BYTES > 16 << 10;
 }
 
-/// Runs an operation on the atomic at the place of a single-word element.
+/// Runs an operation on a one-word element as an atomic of its size.
 macro_rules! on_word {
     ($T:ty, $at:ident, |$word:ident| $operation:expr) => {
         match size_of::<$T>() {
@@ -103,7 +103,7 @@ macro_rules! on_word {
     }};
 }
 
-/// Converts between an element without padding and a word.
+/// Converts between a one-word element and an integer of the same size.
 ///
 /// # Safety
 /// Both have the same size, and all bit patterns are valid for both.
@@ -113,7 +113,7 @@ unsafe fn cast<A: Copy, B: Copy>(value: A) -> B {
     unsafe { transmute_copy(&value) }
 }
 
-/// Loads a single-word element, with acquire semantics.
+/// Loads a one-word element, with acquire semantics.
 ///
 /// # Safety
 /// `T` is a single word; `at` is readable, aligned to the size of `T`, and only accessed atomically
@@ -124,7 +124,7 @@ pub(crate) unsafe fn load<T: Element>(at: *const T) -> T {
     unsafe { on_word!(T, at, |word| cast(word.load(Ordering::Acquire))) }
 }
 
-/// Stores a single-word element, with release semantics.
+/// Stores a one-word element, with release semantics.
 ///
 /// # Safety
 /// The requirements of [`load`]; `at` is also writable.
@@ -134,7 +134,7 @@ pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
     unsafe { on_word!(T, at, |word| word.store(cast(value), Ordering::Release)) }
 }
 
-/// Replaces a single-word element.
+/// Replaces a one-word element atomically.
 ///
 /// # Safety
 /// The requirements of [`store`].
@@ -144,7 +144,7 @@ pub(crate) unsafe fn swap<T: Element>(at: *mut T, value: T) -> T {
     unsafe { on_word!(T, at, |word| cast(word.swap(cast(value), Ordering::AcqRel))) }
 }
 
-/// Replaces a single-word element if its bytes equal `current`'s.
+/// Replaces a one-word element atomically, if its bytes equal those of `current`.
 ///
 /// # Safety
 /// The requirements of [`store`].
@@ -161,8 +161,8 @@ pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T
     }
 }
 
-/// Selects the unsigned integer as which words of this size and alignment can be copied; bytes for all
-/// others.
+/// Selects the unsigned integer as whose words a type of this size and alignment is copied; bytes for all
+/// other types.
 macro_rules! by_aligned_words {
     ($T:ty, $words:ident, $bytes:expr) => {
         match align_of::<$T>() {
@@ -173,8 +173,8 @@ macro_rules! by_aligned_words {
     };
 }
 
-/// Copies an element of any size out, as if word by word if its alignment allows it. The result may be a
-/// mixture if other threads write.
+/// Copies an element of any size out, word by word if its alignment allows it. If other threads write
+/// meanwhile, the result may be a mixture.
 ///
 /// # Safety
 /// `at` is readable, aligned for `T`, and only accessed atomically meanwhile.
@@ -189,7 +189,7 @@ pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     }
 }
 
-/// Copies an element as [`read_racy`], to a place of the caller.
+/// Copies an element as [`read_racy`] to memory of the caller.
 ///
 /// # Safety
 /// The requirements of [`read_racy`]; `to` is writable, aligned for `T`, and no other code accesses it.
@@ -210,8 +210,8 @@ pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
     if racy::IN_ASSEMBLY { by_bytes() } else { by_aligned_words!(T, words, by_bytes()) }
 }
 
-/// Copies an element of any size in. A racing [`read_racy`] detects it by a version that the caller
-/// changes before and after.
+/// Copies an element of any size in. A thread in [`read_racy`] detects the race by a version, which the
+/// caller changes before and after.
 ///
 /// # Safety
 /// The requirements of [`read_racy`]; `at` is also writable.
@@ -235,14 +235,14 @@ pub(crate) unsafe fn write_racy<T: Element>(at: *mut T, value: &T) {
     by_aligned_words!(T, words, unsafe { racy::write(at.cast(), bytemuck::bytes_of(value)) });
 }
 
-/// Returns numbers as atomics, for several threads that write at once.
+/// Returns a slice of numbers as atomics, so that several threads can write at once.
 pub(crate) fn as_atomics(numbers: &mut [u64]) -> &[AtomicU64] {
     const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
     // SAFETY: atomic numbers have the same layout, and the borrow is exclusive.
     unsafe { &*(std::ptr::from_mut(numbers) as *const [AtomicU64]) }
 }
 
-/// A check at compile time of every field type in use.
+/// Checks the size of a field type at compile time.
 const fn assert_searchable(bytes: usize) {
     assert!(bytes > 0, "a field must have at least one byte");
     assert!(bytes <= Search::VALUE_MAX_BYTES, "a search compares fields of at most 4096 bytes");
@@ -308,7 +308,7 @@ impl<T: Element> Field<T, T> {
 }
 
 impl<T, F> Field<T, F> {
-    /// Returns a part of the field at `offset` bytes from its start, which must be inside of it.
+    /// Returns the part of the field that begins at `offset` bytes from its start and must be inside of it.
     pub(crate) const fn part<P>(self, offset: usize) -> Field<T, P> {
         Field { offset: self.offset + offset, marker: PhantomData }
     }
@@ -331,9 +331,9 @@ impl<T: Element, F: NoUninit> Field<T, F> {
     }
 }
 
-/// Names a field of an element type, for [`find`](crate::views::View::find): `field!(Type, name)`, also
-/// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types are
-/// allowed, too.
+/// Names a field of an element type: `field!(Type, name)`, also `field!(Type, outer.inner)`, for example for
+/// [`find`](crate::views::View::find). A name that does not exist does not compile. Fields of packed types
+/// are allowed.
 ///
 /// ```
 /// use vmarray::prelude::*;

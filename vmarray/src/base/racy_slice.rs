@@ -15,8 +15,8 @@ use bytemuck::Pod;
 
 use super::element::{self, Element, ElementLayout};
 
-/// A borrowed slice whose elements threads read and write by value, at the same time. Threads that write
-/// different elements see their own writes.
+/// A borrowed slice that several threads read and write by value at the same time. Each thread that writes
+/// different elements sees its own writes.
 #[derive(Debug)]
 pub(crate) struct RacySlice<'a, T> {
     start: *mut T,
@@ -50,16 +50,16 @@ impl<T: Element> RacySlice<'_, T> {
         self.len * size_of::<T>()
     }
 
-    /// Returns the address of the first element, and exposes it: devices to which the memory was registered
-    /// may access the elements by it.
+    /// Returns the address of the first element, and exposes its provenance, so that devices to which the
+    /// memory was registered may access the elements by it.
     pub(crate) fn expose(&self) -> usize {
         self.start.expose_provenance()
     }
 
-    /// The address of `len` elements.
+    /// Returns the address of `len` elements, beginning at index `at`.
     ///
     /// # Panics
-    /// If they are not inside of the slice.
+    /// If the elements are not inside of the slice.
     #[inline(always)]
     pub(crate) fn address(&self, at: usize, len: usize) -> *mut T {
         assert!(len <= self.len && at <= self.len - len, "the elements must end within the slice");
@@ -69,7 +69,7 @@ impl<T: Element> RacySlice<'_, T> {
     /// Writes an element.
     ///
     /// # Panics
-    /// If it is not inside of the slice.
+    /// If the index is outside of the slice.
     #[inline(always)]
     pub(crate) fn set(&self, at: usize, value: &T) {
         assert!(at < self.len, "the element's index must be below the slice's length");
@@ -84,27 +84,27 @@ impl<T: Element> RacySlice<'_, T> {
         }
     }
 
-    /// Copies elements out of the slice.
+    /// Copies elements out of the slice, beginning at index `at`.
     ///
     /// # Panics
-    /// If they are not inside of the slice.
+    /// If the elements are not inside of the slice.
     pub(crate) fn read(&self, at: usize, into: &mut [T]) {
         let from = self.address(at, into.len());
         // SAFETY: inside of the slice, which is borrowed, so that `into` is other memory.
         unsafe { racy::read(from.cast(), bytemuck::cast_slice_mut(into)) }
     }
 
-    /// Copies elements into the slice.
+    /// Copies elements into the slice, beginning at index `at`.
     ///
     /// # Panics
-    /// If they are not inside of the slice.
+    /// If the elements are not inside of the slice.
     pub(crate) fn write(&self, at: usize, from: &[T]) {
         let to = self.address(at, from.len());
         // SAFETY: as in `read`.
         unsafe { racy::write(to.cast(), bytemuck::cast_slice(from)) }
     }
 
-    /// Copies elements to another place, in this or another slice.
+    /// Copies `len` elements to index `at` of this or another slice.
     ///
     /// # Panics
     /// If one of the ranges is not inside of its slice, or both overlap.
@@ -117,8 +117,8 @@ impl<T: Element> RacySlice<'_, T> {
     }
 }
 
-/// Elements that no other code writes. Earlier queries may still read them, with unspecified values as
-/// results. Therefore the elements are never written by plain stores, and never have an exclusive reference.
+/// Elements that no other code writes. Earlier queries may still read them, with unspecified results.
+/// Therefore they are never written by plain stores, and no exclusive reference to them exists.
 pub(crate) struct HomeSlice<'a, T> {
     start: *mut T,
     len: usize,
@@ -131,7 +131,7 @@ unsafe impl<T: Send> Send for HomeSlice<'_, T> {}
 unsafe impl<T: Sync> Sync for HomeSlice<'_, T> {}
 
 impl HomeSlice<'_, ()> {
-    /// Elements without bytes.
+    /// Returns `len` elements of a type without bytes.
     pub(crate) fn empty(len: usize) -> Self {
         Self { start: std::ptr::dangling_mut(), len, lent: PhantomData }
     }
@@ -144,8 +144,8 @@ impl<'a, T: Pod> From<&'a mut [T]> for HomeSlice<'a, T> {
 }
 
 impl<'a, T: Pod> HomeSlice<'a, T> {
-    /// Returns `len` elements in memory of a device that threads can access; `None` if the device has no
-    /// addresses, or the elements are not aligned.
+    /// Returns `len` elements in memory of a device that threads can access. Returns `None` if the device has
+    /// no addresses, or the elements are not aligned.
     ///
     /// # Errors
     /// The errors of [`Addresses::address`](backend_api::Addresses::address).
@@ -166,10 +166,10 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
         Ok(is_usable.then_some(Self { start, len: len as usize, lent: PhantomData }))
     }
 
-    /// The same memory as elements of another type; none if `T` or `U` has no bytes.
+    /// Returns the same memory as elements of another type; no elements if `T` or `U` has no bytes.
     ///
     /// # Panics
-    /// If the memory is not aligned for the type, or ends within an element.
+    /// If the memory is not aligned for `U`, or ends within an element.
     pub(crate) fn cast<U: Pod>(self) -> HomeSlice<'a, U> {
         let (start, bytes) = (self.start.cast::<U>(), self.len * size_of::<T>());
         let len = bytes.checked_div(size_of::<U>()).unwrap_or(0);
@@ -206,7 +206,7 @@ impl<'a, T: Pod> HomeSlice<'a, T> {
     /// Overwrites all elements with `from`.
     ///
     /// # Panics
-    /// Panics if `from` does not have the size of all elements.
+    /// If `from` does not have the size of all elements.
     pub(crate) fn write_bytes(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len * size_of::<T>(), "`from` must have the size of all elements");
         // SAFETY: the slice has this many bytes, and no other code writes to them.
@@ -223,7 +223,7 @@ pub(crate) struct ExclusiveMemory<'a> {
 }
 
 impl ExclusiveMemory<'_> {
-    /// Creates a value for exclusive access to the `len` bytes from `start` on.
+    /// Creates a value for exclusive access to `len` bytes.
     ///
     /// # Safety
     /// The bytes are writable, and no other code accesses them as long as the value exists.

@@ -14,16 +14,16 @@ use super::element::Element;
 use super::racy_slice::{ExclusiveMemory, RacySlice};
 use super::scratch_pool::ScratchVec;
 
-/// A device's import of memory that the program owns. The drop ends the import.
+/// The registration of the program's memory with a device. Its drop ends the registration.
 #[derive(Debug)]
 pub(crate) struct RegisteredMemory {
     device: Arc<dyn Device>,
-    /// Present until the drop.
+    /// Always present before the drop.
     host: ManuallyDrop<HostAllocation>,
 }
 
 impl RegisteredMemory {
-    /// Imports the memory.
+    /// Registers the memory with the device.
     ///
     /// # Safety
     /// The memory stays allocated until this is dropped, also if it never is. The caller keeps the rules
@@ -43,7 +43,7 @@ impl RegisteredMemory {
         &self.device
     }
 
-    /// Returns the device's place of the byte at an offset.
+    /// Returns the device's handle of the byte at an offset of the memory.
     pub(crate) fn at(&self, offset: u64) -> HostSpan<'_> {
         self.host.at(offset)
     }
@@ -56,7 +56,7 @@ impl Drop for RegisteredMemory {
     }
 }
 
-/// The kind of memory of registered vectors. Miri locks no pages.
+/// The kind of registration for vectors. Miri locks no pages.
 const VECTOR_KIND: HostMemory = if cfg!(miri) { HostMemory::Pageable } else { HostMemory::Pinned };
 
 /// The registered vectors of the process, by the start of their memory.
@@ -71,8 +71,8 @@ pub(crate) struct RegisteredRange {
 }
 
 impl RegisteredRange {
-    /// The registered memory of values at an address, if any. The caller borrows the values while it uses the
-    /// result.
+    /// Returns the registered memory that contains the bytes at an address, if any. The caller must borrow
+    /// the values while it uses the result.
     pub(crate) fn find(address: usize, bytes: usize) -> Option<Arc<Self>> {
         let known = KNOWN.read();
         let (_, range) = known.range(..=address).next_back()?;
@@ -88,13 +88,13 @@ impl RegisteredRange {
         self.import(device).is_some()
     }
 
-    /// The place of an address on a device; `None` if the device does not know it.
+    /// Returns the handle of an address on a device; `None` if the memory is not registered with the device.
     pub(crate) fn span(&self, device: &Arc<dyn Device>, address: usize) -> Option<HostSpan<'_>> {
         Some(self.import(device)?.at((address - self.start) as u64))
     }
 }
 
-/// A vector that devices have imported. The registration ends before the vector is freed or returned.
+/// A vector that is registered with devices. The registration ends before the vector is freed or returned.
 #[derive(Debug)]
 pub(crate) struct RegisteredVec<T> {
     // Declared first, so that Rust drops the registration before the values.
@@ -102,7 +102,7 @@ pub(crate) struct RegisteredVec<T> {
     values: Vec<T>,
 }
 
-/// An entry of the registered vectors, which its drop removes.
+/// An entry in the list of registered vectors, which its drop removes.
 #[derive(Debug)]
 struct VectorRegistration {
     start: usize,
@@ -116,7 +116,7 @@ impl Drop for VectorRegistration {
 }
 
 impl<T: Element> RegisteredVec<T> {
-    /// Registers a vector with each device once.
+    /// Registers a vector with each of the devices once.
     pub(crate) fn new<'a>(
         mut values: Vec<T>,
         devices: impl Iterator<Item = &'a Arc<dyn Device>>,
@@ -165,25 +165,25 @@ impl<T> DerefMut for RegisteredVec<T> {
     }
 }
 
-/// Scratch memory that threads access by racy copies, and that devices can import.
+/// Scratch memory that threads access by racy copies, and that can be registered with devices.
 pub(crate) struct RegisteredScratch {
     // Declared first, so that Rust ends the registrations before it frees the memory.
     imports: Vec<RegisteredMemory>,
     start: NonNull<u8>,
     bytes: usize,
-    /// Accessed by its address alone.
+    /// The memory, which this type accesses by its address only.
     _memory: ScratchVec<u64>,
 }
 
 impl RegisteredScratch {
-    /// Returns unspecified bytes.
+    /// Returns memory of `bytes` bytes with unspecified contents.
     pub(crate) fn new(bytes: usize) -> crate::base::error::Result<Self> {
         let mut memory = ScratchVec::<u64>::unspecified(bytes.div_ceil(size_of::<u64>()))?;
         let (start, bytes) = (NonNull::from(&mut *memory).cast(), memory.len() * size_of::<u64>());
         Ok(Self { imports: Vec::new(), start, bytes, _memory: memory })
     }
 
-    /// Registers the memory with a further device, page-locked if possible.
+    /// Registers the memory with one more device, page-locked if possible.
     pub(crate) fn register(&mut self, device: &Arc<dyn Device>) -> Result<()> {
         // SAFETY: the memory has this length, and this type frees it after the imports. Threads access it by
         // racy copies.
@@ -193,7 +193,7 @@ impl RegisteredScratch {
         Ok(())
     }
 
-    /// The memory, and its imports in the order of their registration.
+    /// Returns the memory, and its registrations in their order.
     pub(crate) fn parts(&mut self) -> (RacySlice<'_, u8>, &[RegisteredMemory]) {
         // SAFETY: the memory has this length, and is borrowed exclusively.
         let memory = unsafe { ExclusiveMemory::new(self.start, self.bytes) };

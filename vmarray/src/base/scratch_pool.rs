@@ -17,9 +17,9 @@ use vmarray_support::backends::ram::SystemMemory;
 use super::memory::{free_until_written, zeroed_vec_large};
 use crate::base::error::{ErrorKind, Result};
 
-/// The least length of a pooled vector: allocators cache shorter memory themselves.
+/// The least size of a pooled vector, because allocators cache shorter memory themselves.
 const BYTES_MIN: usize = 4 << 20;
-/// The most bytes of the pool: an eighth of the RAM that the process may use.
+/// The greatest size of the pool: an eighth of the RAM that the process may use.
 static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
     SystemMemory::of_linux().map_or(0, |memory| usize::try_from(memory.total_bytes / 8).unwrap_or(usize::MAX))
 });
@@ -33,7 +33,7 @@ struct KeptVectors {
 }
 
 impl KeptVectors {
-    /// Takes the shortest vector of sufficient length, unless it is much longer.
+    /// Takes the shortest vector of at least `len` numbers, unless it is much longer.
     fn take(&mut self, len: usize) -> Option<Vec<u64>> {
         let fits = |vector: &Vec<u64>| (len..=len.saturating_add(len / 2)).contains(&vector.capacity());
         let fitting = self.vectors.iter().enumerate().filter(|(_, vector)| fits(vector));
@@ -43,7 +43,8 @@ impl KeptVectors {
         Some(vector)
     }
 
-    /// Adds a vector. Returns the oldest ones, if they must be freed for it.
+    /// Adds a vector. Returns the oldest vectors that the limit removes, so that the caller frees them
+    /// without a lock.
     fn keep(&mut self, vector: Vec<u64>, bytes_max: usize) -> Vec<Vec<u64>> {
         self.bytes += bytes_of(&vector);
         self.vectors.push(vector);
@@ -60,15 +61,15 @@ fn bytes_of(vector: &Vec<u64>) -> usize {
     vector.capacity() * size_of::<u64>()
 }
 
-/// Returns `len` unspecified numbers, which the caller overwrites. The vector may have capacity for half
-/// as many more.
+/// Returns a vector of `len` unspecified numbers, which the caller overwrites. Its capacity may be up to half
+/// as long again.
 pub(crate) fn unspecified_vec(len: usize) -> Result<Vec<u64>> {
     taken(len).map_or_else(|| zeroed_vec_large(len), Ok)
 }
 
 /// Takes a vector of this length from the pool.
 fn taken(len: usize) -> Option<Vec<u64>> {
-    /// Numbers of the smallest page.
+    /// Number of `u64` in the system's smallest page.
     const PAGE: usize = 4096 / size_of::<u64>();
     if len.saturating_mul(size_of::<u64>()) < BYTES_MIN {
         return None;
@@ -93,7 +94,7 @@ pub(crate) fn keep(mut vector: Vec<u64>) {
     }
 }
 
-/// Elements in pooled memory, which returns to the pool on drop.
+/// A vector in pooled memory, which its drop returns to the pool.
 pub(crate) struct ScratchVec<T> {
     words: Vec<u64>,
     len: usize,

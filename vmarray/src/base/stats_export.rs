@@ -19,48 +19,48 @@ use crate::base::trace;
 
 pub use published::{PublishedArray, PublishedChannel, PublishedProgram};
 
-/// The variable that publishes all arrays of a process.
+/// The environment variable by which a process publishes all arrays.
 const VARIABLE: &str = "VMARRAY_PUBLISH";
-/// The period of updates.
+/// The period in which the file is written.
 const PERIOD: Duration = Duration::from_millis(500);
-/// The most bytes of a file. Arrays beyond it are only counted.
+/// The maximum size of a file. Arrays beyond it are only counted.
 const BYTES_MAX: usize = 256 << 10;
-/// The most files that a reader checks.
+/// The maximum number of files that a reader checks.
 const FILES_MAX: usize = 256;
-/// The time after the last update after which a process counts as ended, if the system does not report
-/// processes.
+/// If the system does not report processes, a process counts as ended this time after its last update.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// A function that queries an array; not called any more after its [`Publication`] is dropped.
+/// A function that queries an array. It is not called after the array's [`Publication`] is dropped.
 type Ask = Box<dyn Fn() -> PublishedArray + Send>;
 
 #[derive(Default)]
 struct Publisher {
     arrays: Vec<(u64, Ask)>,
-    /// The number of arrays published so far.
+    /// Number of arrays published so far, which numbers unnamed ones.
     begun: u64,
-    /// The folder and the name of the file, once they are known.
+    /// The folder and the name of the file, once it exists.
     file: Option<(PrivateDir, String)>,
     has_thread: bool,
-    /// True if a failure was reported to the operator.
+    /// True if the library has logged a failure.
     has_failed: bool,
 }
 
 static PUBLISHER: LazyLock<Mutex<Publisher>> = LazyLock::new(Mutex::default);
-/// Notified when an array is built or dropped.
+/// Notified when the program builds or drops an array.
 static CHANGED: Condvar = Condvar::new();
 
-/// An array's registration for publishing, which ends with it.
+/// The registration of an array for publishing, which the drop ends.
 #[derive(Debug)]
 pub(crate) struct Publication(u64);
 
-/// Returns true if all arrays are to be published.
+/// Returns true if the environment requests that the process publishes all arrays.
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|word| !word.is_empty() && word != "0")
 }
 
 impl Publication {
-    /// Publishes an array's statistics from now on, under a default name if it has none.
+    /// Publishes an array's statistics from now on. `ask` returns the present ones; an array without a name
+    /// gets a number.
     pub(crate) fn begin(ask: impl Fn() -> PublishedArray + Send + 'static) -> Self {
         let mut publisher = PUBLISHER.lock();
         publisher.begun += 1;
@@ -100,7 +100,7 @@ pub fn publish_now() {
     publish(&mut PUBLISHER.lock());
 }
 
-/// Reports a failure once to the operator, with nothing locked.
+/// Writes the statistics to the file. Logs the first failure, without holding the lock.
 fn publish(publisher: &mut MutexGuard<'_, Publisher>) {
     let failure = if publisher.arrays.is_empty() { None } else { publisher.write().err() };
     if let Some(error) = failure.filter(|_| !publisher.has_failed) {
@@ -149,7 +149,7 @@ impl Publisher {
         }
     }
 
-    /// Removes the file.
+    /// Removes the file of this process.
     fn end(&mut self) {
         if let Some((folder, name)) = &self.file {
             // Ignore the error, because the file may not exist.
@@ -199,7 +199,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A later process of the same number gets another name.
+/// Returns the file name of a process. The start time distinguishes a later process with the same id.
 fn file_name(process: u32, start: u64) -> String {
     format!("{process}-{start}.stats")
 }
@@ -210,8 +210,8 @@ fn process_of(name: &str) -> Option<(u32, u64)> {
     (file_name(numbers.0, numbers.1) == name).then_some(numbers)
 }
 
-/// Returns the start time of a process, by the clock of the system; `None` if it does not exist, or if the
-/// system does not report it. A zombie does not run.
+/// Returns the start time of a process, by the clock of the system. Returns `None` if the process does not
+/// exist or is a zombie, or if the system does not report it.
 fn started(process: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The process name is the second field, in brackets, and may contain any character. So parse after the

@@ -4,7 +4,7 @@
 use vmarray_engine::trace::say_once;
 pub(crate) use vmarray_engine::trace::{cache_is_small, pin_refused, read_ahead_failed};
 
-/// A device does not support a request, so an array does the work in RAM.
+/// Logs that a device does not support a request, so an array does the work in RAM.
 pub(crate) fn work_in_ram(refusal: &backend_api::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%refusal, "a device refused work, so RAM does it: elements are copied there and back");
@@ -14,7 +14,7 @@ pub(crate) fn work_in_ram(refusal: &backend_api::Error) {
     });
 }
 
-/// A device that was found could not be opened; other devices are used.
+/// Logs that a device could not be opened, so arrays use other devices.
 pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_api::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%device, %error, "a device cannot be used");
@@ -22,7 +22,7 @@ pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_
     eprintln!("vmarray: {device} cannot be used: {error}");
 }
 
-/// A GPU reports faulty memory; it is not used.
+/// Logs that a GPU reports faulty memory, so arrays do not use it.
 pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%device, reason, "a GPU is not used");
@@ -30,7 +30,7 @@ pub(crate) fn card_left_out(device: &backend_api::DeviceInfo, reason: &str) {
     say_once(&format!("{device} is not used: {reason}"), String::new);
 }
 
-/// No device was found for a request; other devices are used.
+/// Logs that a filter of the program selects no device, so arrays use other devices.
 pub(crate) fn filter_unmet(unmet: &crate::discovery::Unmet) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -42,7 +42,7 @@ pub(crate) fn filter_unmet(unmet: &crate::discovery::Unmet) {
     say_once(&unmet.to_string(), String::new);
 }
 
-/// Host RAM is used for lack of a GPU, but a driver is broken.
+/// Logs that arrays use host RAM for lack of a GPU, although a driver is installed, which does not work.
 pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%broken, "host RAM is used, but an installed driver does not work");
@@ -50,7 +50,7 @@ pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
     say_once(&format!("host RAM is used, but an installed driver does not work: {broken}"), String::new);
 }
 
-/// A source was dropped whose devices had newer elements that could not be copied back.
+/// Logs that newer elements of a dropped source could not be copied from its devices to the program's memory.
 pub(crate) fn not_brought_home(error: &crate::Error) {
     #[cfg(feature = "tracing")]
     tracing::error!(%error, "a source was dropped before its changed elements were copied back, so these \
@@ -62,7 +62,7 @@ pub(crate) fn not_brought_home(error: &crate::Error) {
     );
 }
 
-/// Statistics could not be published for other processes.
+/// Logs that statistics could not be published for other processes.
 pub(crate) fn not_published(error: &std::io::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%error, "statistics cannot be published");
@@ -70,10 +70,10 @@ pub(crate) fn not_published(error: &std::io::Error) {
     eprintln!("vmarray: statistics cannot be published: {error}");
 }
 
-/// A device's profile or its built kernels could not be read from a file, or cannot be stored for the next
+/// Logs that a device's profile or compiled kernels could not be read from a file, or stored for the next
 /// process.
 ///
-/// A refusal of the system (no home, a full disk) is harmless. A refusal of this library is not: another
+/// The error of a full disk or a missing home folder is harmless. If the library refuses the folder, another
 /// user can write to files that the program would trust.
 pub(crate) fn not_kept(what: &str, device: &backend_api::DeviceInfo, error: &std::io::Error) {
     let is_ours = error.raw_os_error().is_none();

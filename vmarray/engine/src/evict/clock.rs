@@ -3,23 +3,22 @@
 
 use super::verdict::{Candidate, Verdict};
 
-/// State of a frame for the hand.
+/// State of a frame, as the hand last saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Referenced {
     /// Not tracked.
     Absent,
     /// Tracked.
     Present,
-    /// Tracked, and found referenced when the hand last came by.
+    /// Tracked, and found referenced at the hand's last visit.
     Spared,
 }
 
 /// The state of the CLOCK policy: the frames as a ring, and the position of the hand.
 #[derive(Debug)]
 pub struct Clock {
-    /// Grows with the numbers of inserted frames; frames behind its end are absent.
+    /// The state of each frame. Grows with the numbers of inserted frames; frames after its end are absent.
     states: Vec<Referenced>,
-    /// Greatest number of frames.
     frames: usize,
     /// The frame to propose next.
     hand: usize,
@@ -49,9 +48,9 @@ impl Clock {
         *state = Referenced::Absent;
     }
 
-    /// At most two turns of the hand. The first proposes every tracked frame, the second only frames that the
-    /// first found referenced, so a skipped frame is not proposed twice. The first turn rewrites the state of
-    /// every frame that it proposes, so `Spared` marks of earlier calls never reach a second turn.
+    /// Makes at most two revolutions of the hand. The first one proposes every tracked frame, and rewrites
+    /// the frame's state. The second one proposes only frames that the first found referenced, so a skipped
+    /// frame is not proposed twice, and `Spared` marks of earlier calls have no effect.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let frames = self.frames;
         let mut taken = 0;

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-/// The last `capacity` keys pushed, each until it is taken. Constant time.
+/// The last `capacity` keys of evicted pages, each until a call takes it. All operations take constant time.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     capacity: usize,
-    /// Keys in order of arrival, including taken ones.
+    /// Keys in the order of their eviction, including taken ones.
     arrivals: VecDeque<u64>,
-    /// Number of earlier pushes for each remembered key.
+    /// For each remembered key, its position in the sequence of all pushes.
     numbers: HashMap<u64, u64>,
     pushed: u64,
 }

@@ -7,39 +7,38 @@
 
 use super::verdict::{Candidate, Verdict};
 
-/// In [`Link::newer`] of a frame that is on no list.
+/// Value of [`Link::newer`] for a frame that is in no list.
 const UNLINKED: u32 = u32::MAX;
 
 /// Number of sentinels before the link of frame 0.
 const LISTS: u32 = 2;
 
-/// The neighbours of a frame or sentinel, as numbers of links.
+/// The two neighbours of a frame or sentinel in its list, as link numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     newer: u32,
     older: u32,
 }
 
-/// The sentinels of empty lists.
+/// Returns the links of a shard whose lists are empty: the sentinels only.
 pub(super) fn links() -> Vec<Link> {
     (0..LISTS).map(|number| Link { newer: number, older: number }).collect()
 }
 
-/// Returns true if the frame is in a list.
 pub(super) fn is_linked(links: &[Link], frame: u32) -> bool {
     links.get((frame + LISTS) as usize).is_some_and(|link| link.newer != UNLINKED)
 }
 
-/// One list, from newest to oldest.
+/// One list of frames, from newest to oldest.
 #[derive(Debug)]
 pub(super) struct List {
-    /// Its `older` neighbour is the newest frame, its `newer` neighbour the oldest.
+    /// Link number of the sentinel: its `older` neighbour is the newest frame, its `newer` one the oldest.
     sentinel: u32,
     len: usize,
 }
 
 impl List {
-    /// The empty list number `sentinel` of a shard, below [`LISTS`].
+    /// Returns the empty list whose sentinel has this number, below [`LISTS`].
     pub(super) fn new(sentinel: u32) -> Self {
         Self { sentinel, len: 0 }
     }
@@ -48,7 +47,7 @@ impl List {
         self.len
     }
 
-    /// Adds an unlinked frame at the newest end.
+    /// Adds a frame, which is in no list, as the newest.
     pub(super) fn push(&mut self, links: &mut Vec<Link>, frame: u32) {
         debug_assert!(!is_linked(links, frame), "frame {frame} must be unlinked before it is pushed");
         let (number, older) = (frame + LISTS, links[self.sentinel as usize].older);
@@ -61,7 +60,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Takes a frame of this list out.
+    /// Removes a frame from this list.
     pub(super) fn unlink(&mut self, links: &mut [Link], frame: u32) {
         let number = (frame + LISTS) as usize;
         let Link { newer, older } = links[number];
@@ -80,17 +79,17 @@ impl List {
     }
 }
 
-/// A walk over one list, from the oldest frame to the newest, that lasts for one call of `victims`.
+/// One pass over a list, from the oldest frame to the newest, during one call of `victims`.
 ///
-/// The list must not change otherwise meanwhile.
+/// No other code may change the list meanwhile.
 pub(super) struct ListSweep {
-    /// The link of the frame to propose next, unless the walk is over.
+    /// The link of the next frame to propose, unless the pass is over.
     cursor: u32,
-    /// Frames not proposed yet.
+    /// Number of frames not proposed yet.
     first: usize,
-    /// Frames that were found referenced at their first proposal, and not proposed again yet.
+    /// Number of frames that were referenced at their first proposal, and were not proposed again yet.
     again: usize,
-    /// The caller wants no more.
+    /// True if the caller has replied that it wants no more.
     stopped: bool,
 }
 
@@ -107,11 +106,11 @@ impl ListSweep {
         self.stopped
     }
 
-    /// Proposes the next frame. A taken frame leaves the list, and is returned.
+    /// Proposes the next frame to the caller. If the caller takes it, it leaves the list, and is returned.
     ///
-    /// A referenced frame becomes the newest if the sweep `renews` frames. The walk then meets it again after
-    /// all others, for the last time, because `again` grows at first proposals only. Without `renews` it is
-    /// proposed again at once; if it is still referenced, it is in use and is skipped.
+    /// If `renews`, a referenced frame becomes the newest one. The pass then proposes it once more, after all
+    /// others. Otherwise the frame is proposed again at once; if it is still referenced, it is in use and is
+    /// skipped.
     pub(super) fn propose(
         &mut self,
         list: &mut List,

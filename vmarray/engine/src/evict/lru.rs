@@ -32,8 +32,8 @@ impl Lru {
         }
     }
 
-    /// At most two proposals a tracked frame, see [`ListSweep::propose`]. A referenced frame counts as just
-    /// touched. Skipped frames keep their place, so the next call asks about them again first.
+    /// Proposes each tracked frame at most twice, see [`ListSweep::propose`]. A referenced frame becomes the
+    /// most recent one. Skipped frames keep their place, so the next call proposes them first.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let mut sweep = ListSweep::new(&self.order, &self.links);
         let mut taken = 0;

@@ -15,7 +15,7 @@ use super::ghosts::Ghosts;
 use super::list::{self, Link, List, ListSweep};
 use super::verdict::Candidate;
 
-/// One frame's page.
+/// The page of one frame, and the queue that it is in.
 #[derive(Clone, Copy, Debug)]
 struct QueuedPage {
     key: u64,
@@ -26,7 +26,7 @@ struct QueuedPage {
 #[derive(Debug)]
 pub struct TwoQueue {
     links: Vec<Link>,
-    /// By frame, up to the greatest inserted one; meaningful for tracked frames.
+    /// The page of each frame, up to the greatest inserted one; valid for tracked frames.
     pages: Vec<QueuedPage>,
     recent: List,
     recent_target: usize,
@@ -64,8 +64,9 @@ impl TwoQueue {
         }
     }
 
-    /// Takes from `recent` while it is longer than its target, else from `hot`; from the other queue if this
-    /// one has no frame left to propose. Each queue is walked once, with at most two proposals a frame.
+    /// Takes frames from `recent` while it is longer than its target, otherwise from `hot`. If this queue has
+    /// no frame left to propose, takes from the other one. Walks each queue once, with at most two proposals
+    /// a frame.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let mut recent = ListSweep::new(&self.recent, &self.links);
         let mut hot = ListSweep::new(&self.hot, &self.links);

@@ -4,13 +4,13 @@
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The caller has claimed the frame. The policy forgets it.
+    /// The caller has claimed the frame, so the policy forgets it.
     Take,
-    /// The frame cannot go now: pinned, in flight, or dirty. It keeps its place.
+    /// The frame cannot go now, because it is pinned, in flight, or dirty. It keeps its place.
     Skip,
     /// The referenced bit was set and the caller has cleared it. The frame gets a second chance.
     Referenced,
-    /// The frame cannot go now and keeps its place, as with [`Skip`](Self::Skip); the search ends.
+    /// As [`Skip`](Self::Skip), and the search ends.
     Stop,
 }
 

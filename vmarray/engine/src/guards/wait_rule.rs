@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// True while the thread must not wait for guards, although it may hold none.
+    /// True while the thread must not block on page guards, although it may hold none.
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -32,7 +32,7 @@ impl Drop for WaitRule {
     }
 }
 
-/// Returns true if the rule of the calling thread forbids waits for guards.
+/// Returns true if the rule of the calling thread forbids it to block on page guards.
 pub(super) fn never_waits() -> bool {
     NEVER_WAITS.try_with(Cell::get).unwrap_or(false)
 }

@@ -109,8 +109,8 @@ mod os {
         outcome(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
     }
 
-    /// Registers the process for the private expedited barrier. Returns false if the kernel does not support
-    /// it, or forbids it.
+    /// Registers the process for the private expedited `membarrier`. Returns false if the kernel does not
+    /// support it, or forbids it.
     pub(super) fn register() -> bool {
         let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
         let wanted = libc::c_long::from(wanted);
@@ -127,7 +127,7 @@ mod os {
         unsafe { libc::gettid() }
     }
 
-    /// The processors that any of the threads may run on.
+    /// Returns the processors on which any of the threads may run.
     fn of_any(threads: &[Thread]) -> io::Result<Processors> {
         threads.iter().try_fold(Processors::default(), |all, &thread| match Processors::of(thread) {
             Ok(set) => Ok(all.or(&set)),
@@ -137,7 +137,7 @@ mod os {
         })
     }
 
-    /// Runs on each processor that any of the threads may run on, one after the other.
+    /// Moves the calling thread to each processor on which any of the threads may run, one after the other.
     pub(super) fn visit_processors(threads: &[Thread]) -> io::Result<()> {
         let (home, all) = (Processors::of(0)?, of_any(threads)?);
         for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
@@ -153,7 +153,7 @@ mod os {
     }
 }
 
-/// Substitutes for systems without this call, and for Miri, which does not support it.
+/// Substitutes for systems without the system call, and for Miri, which does not support it.
 #[cfg(all(any(not(target_os = "linux"), miri), not(loom)))]
 mod os {
     use std::io;

@@ -15,9 +15,9 @@ use crate::trace;
 
 #[derive(Default)]
 struct Deferred {
-    /// Number of [`DeferredWakes`]s of the thread.
+    /// Number of [`DeferredWakes`] that the thread has.
     deferrals: Cell<usize>,
-    /// Number of [`LockScope`]s of the thread.
+    /// Number of [`LockScope`]s that the thread has.
     locks: Cell<usize>,
     tasks: RefCell<Vec<Waker>>,
     drivers: RefCell<Vec<Waker>>,
@@ -28,7 +28,7 @@ thread_local! {
 }
 
 impl Deferred {
-    /// Runs wakers of tasks, unless still deferred.
+    /// Runs the collected wakers of tasks, unless they must still be deferred.
     fn wake_tasks(&self) {
         while self.deferrals.get() == 0 && self.locks.get() == 0 {
             let tasks = self.tasks.take();
@@ -40,13 +40,12 @@ impl Deferred {
     }
 }
 
-/// Adds to a counter.
 fn add(count: &Cell<usize>, change: isize) {
     count.set(count.get().wrapping_add_signed(change));
 }
 
-/// Runs a waker, and contains its panic. Neither other tasks nor the waking thread, which may be releasing a
-/// page, are affected.
+/// Calls a waker, and catches its panic. So the panic affects neither other tasks nor the calling thread,
+/// which may be releasing a page.
 fn run(waker: Waker) {
     let _rule = WaitRule::usual();
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {

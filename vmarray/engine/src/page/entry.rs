@@ -35,14 +35,15 @@ impl Holder {
 pub enum Refusal {
     /// The page has no frame.
     Absent,
-    /// Another holder prevents the transition. The value is the state at that moment.
+    /// Another thread's hold prevents the transition. The value is the state at that moment.
     Busy(State),
 }
 
 /// The result of one step of the victim search at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
-    /// The page was used since the last sweep; the bit is now cleared, and the page gets another chance.
+    /// The page was used since the last sweep. The used bit is now cleared, and the page stays for another
+    /// sweep.
     SecondChance,
     /// The page is in use now.
     Busy,
@@ -59,8 +60,8 @@ pub struct Entry {
     read_gate: AtomicPtr<u8>,
     write_gate: AtomicPtr<u8>,
     state: AtomicU64,
-    /// The first byte of the page's frame. Only the exclusive holder writes it, while no lock-free access can
-    /// be running; valid while the page is resident.
+    /// The first byte of the page's frame; valid while the page is resident. Only the exclusive holder writes
+    /// this address, when no lock-free access can be running.
     address: AtomicPtr<u8>,
 }
 
@@ -126,8 +127,8 @@ impl Entry {
         self.write_gate.load(Ordering::Acquire)
     }
 
-    /// Applies `change` to the state by compare-and-swap, and repeats it until it succeeds, or until `change`
-    /// refuses.
+    /// Applies `change` to the state by compare-and-swap. Repeats until it succeeds, or until `change`
+    /// returns an error.
     fn transition<E>(&self, mut change: impl FnMut(State) -> Result<u64, E>) -> Result<State, E> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -421,7 +422,7 @@ impl Entry {
         self.seems_used(self.state(Ordering::Relaxed))
     }
 
-    /// Returns true if the page was used, by this state of it.
+    /// Returns true if a page with this state was used since the last sweep.
     fn seems_used(&self, state: State) -> bool {
         state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }

@@ -71,8 +71,8 @@ impl HazardSlot {
         self.writing.store(0, Ordering::Release);
     }
 
-    /// True if such an access to the entry is announced. If not, acquires the effects of the thread's last
-    /// one.
+    /// Returns true if the slot announces such an access to the entry. If not, acquires the effects of the
+    /// thread's last one.
     pub(super) fn names(&self, entry: *const Entry, access: HazardAccess) -> bool {
         self.writing.load(Ordering::Acquire) == entry.addr()
             || (access == HazardAccess::All && self.reading.load(Ordering::Acquire) == entry.addr())

@@ -12,9 +12,9 @@ use super::threads::{
 };
 use super::{Entry, Holder};
 
-/// Store buffering: each thread stores, passes its side of the barrier, and loads the other thread's store.
-/// At least one sees the other's store. The quick thread never waits, so that its store is in progress when
-/// the slow one looks. A round begins when the quick thread has moved since the last round.
+/// Store buffering test: each thread stores, passes its side of the barrier, and loads the other thread's
+/// store. At least one thread must see the other's store. The quick thread never waits, so its store is in
+/// progress when the slow one looks. A round begins when the quick thread has advanced since the last round.
 ///
 /// The test does not cover the compiler's fence, because no compiler reorders atomic accesses yet.
 #[test]
@@ -68,8 +68,8 @@ fn one_of_two_threads_sees_the_others_store() {
     }
 }
 
-/// Threads read and write a page without a lock, and end after some accesses, so that others register in
-/// their place. One thread repeatedly acquires the page. Meanwhile no other thread may use it.
+/// Threads read and write a page without a lock, and end after some accesses; new threads replace them. One
+/// thread repeatedly takes the page exclusively. Meanwhile no other thread may access it.
 #[test]
 fn frames_are_not_reused_under_threads_that_come_and_go() {
     const VALUE: u64 = 7;

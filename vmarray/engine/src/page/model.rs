@@ -19,14 +19,14 @@ use super::quiesce::quiesce_by;
 use super::seqlock::SeqLock;
 use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED};
 
-/// A page with a frame, whose accesses loom tracks, and one thread's slot.
+/// A page with a frame whose accesses loom checks, and the hazard slot of one thread.
 pub(super) struct ModelPage {
     pub(super) entry: Entry,
     pub(super) slot: HazardSlot,
     pub(super) frame: UnsafeCell<u64>,
 }
 
-/// Replaces the address of the frame, which only has to be non-null here.
+/// Returns an address for the frame, which is never dereferenced but must not be null.
 fn address() -> *mut u8 {
     std::ptr::without_provenance_mut(64)
 }
@@ -69,14 +69,15 @@ impl ModelPage {
         );
     }
 
-    /// Takes the frame from the exclusively held page, for another page.
+    /// Takes the frame from the page, which the caller holds exclusively, and writes another page's contents
+    /// to it.
     fn reuse(&self, before: State) {
         self.quiesce(before, HazardAccess::All);
         self.frame.with_mut(|at| unsafe { *at = 7 });
         let _ = self.entry.unmap(false);
     }
 
-    /// The contents of the frame, without writers.
+    /// Reads the frame under a shared hold, after writers have ended.
     fn read_shared(&self, holder: Holder) -> u64 {
         let before = self.entry.try_share(holder, false).unwrap();
         self.quiesce(before, HazardAccess::Writes);
@@ -85,7 +86,7 @@ impl ModelPage {
         seen
     }
 
-    /// The contents of the home slot, represented by the frame.
+    /// Reads the home slot under a hold. The frame represents the slot here.
     fn read_home(&self) {
         if self.entry.try_share_home(false).is_ok() {
             self.frame.with(|at| unsafe { *at });
@@ -111,7 +112,6 @@ impl ModelPage {
     }
 }
 
-/// Runs code on a page in another thread.
 fn concurrently<R: 'static>(
     page: &Arc<ModelPage>,
     run: impl FnOnce(&ModelPage) -> R + 'static,
@@ -120,7 +120,7 @@ fn concurrently<R: 'static>(
     thread::spawn(move || run(&page))
 }
 
-/// Adds an element at the end: the frame has two, indexed by the length.
+/// Adds an element at the end. The frame has room for two, indexed by the length.
 fn push(page: &ModelPage, len: &AtomicUsize, elements: &[AtomicU64; 2], value: u64) -> usize {
     loop {
         if page.entry.try_exclusive(Holder::Pin).is_ok() {
@@ -134,7 +134,7 @@ fn push(page: &ModelPage, len: &AtomicUsize, elements: &[AtomicU64; 2], value: u
     }
 }
 
-/// Two threads push, and a third one without a hold sees all elements below the length.
+/// Two threads add elements. A third one, without a hold, must see all elements below the length.
 #[test]
 fn elements_below_the_length_are_initialized() {
     loom::model(|| {
@@ -155,7 +155,7 @@ fn elements_below_the_length_are_initialized() {
     });
 }
 
-/// Loom stops at the first access to the frame that is not ordered after a conflicting one.
+/// Loom reports an error at the first access to the frame that is not ordered after a conflicting access.
 #[test]
 fn a_frame_is_not_reused_under_a_lock_free_reader() {
     loom::model(|| {
@@ -167,7 +167,7 @@ fn a_frame_is_not_reused_under_a_lock_free_reader() {
     });
 }
 
-/// A thread that waits for the reader may see its end only through its next announcement.
+/// The thread that waits for a reader may see the end of its access only through the next announcement.
 #[test]
 fn a_frame_is_not_reused_under_a_reader_that_changes_pages() {
     loom::model(|| {
@@ -200,7 +200,7 @@ fn a_slice_is_not_lent_under_a_lock_free_writer() {
     });
 }
 
-/// The second sharer finds the gate shut by the first, and must still wait for the writer.
+/// The second shared holder finds the gate shut by the first, and must still wait for the writer.
 #[test]
 fn two_sharers_both_wait_for_a_lock_free_writer() {
     let mut model = loom::model::Builder::new();
@@ -216,7 +216,7 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
     });
 }
 
-/// A page that a write-back declares clean equals its copy.
+/// If a write-back declares a page clean, the page must equal its copy.
 #[test]
 fn no_write_is_lost_to_a_write_back() {
     loom::model(|| {
@@ -246,7 +246,8 @@ fn no_write_is_lost_to_a_write_back() {
     });
 }
 
-/// A reader of a huge element with an unchanged version saw no half of a latched write.
+/// If the version is unchanged, a reader of a huge element must not have seen half of an exclusive holder's
+/// write.
 #[test]
 fn a_validated_read_is_not_torn() {
     loom::model(|| {
@@ -270,8 +271,8 @@ fn a_validated_read_is_not_torn() {
     });
 }
 
-/// A validated reader of several elements saw one moment, although a thread latched the page and opened it to
-/// lock-free writes, one of which followed.
+/// A validated reader of several elements must see one moment, although another thread took the page
+/// exclusively and opened it to lock-free writes, one of which followed.
 #[test]
 fn elements_read_undisturbed_are_of_one_moment() {
     loom::model(|| {
@@ -297,7 +298,7 @@ fn elements_read_undisturbed_are_of_one_moment() {
     });
 }
 
-/// An element of two words, and its lock.
+/// An element of two words, and its sequence lock.
 struct ModelElement {
     lock: SeqLock,
     words: [AtomicU64; 2],
@@ -317,8 +318,8 @@ impl ModelElement {
     }
 }
 
-/// A read validated by its element's lock saw no half of a write, with two writers. (Slots, gates and latches
-/// keep the page in its frame; other models check this.)
+/// With two writers, a read that the sequence lock validates must not see half of a write. (Slots, gates and
+/// holds keep the page in its frame; other models check this.)
 #[test]
 fn an_element_read_by_its_lock_is_not_torn() {
     let mut model = loom::model::Builder::new();
@@ -338,7 +339,7 @@ fn an_element_read_by_its_lock_is_not_torn() {
     });
 }
 
-/// The lock's holder sees earlier holders' effects, and publishes its own.
+/// The holder of a sequence lock must see earlier holders' effects, and publish its own.
 #[test]
 fn an_elements_lock_publishes_earlier_writes() {
     loom::model(|| {
@@ -360,7 +361,7 @@ fn an_elements_lock_publishes_earlier_writes() {
     });
 }
 
-/// A reader that briefly excludes writers leaves no trace, and hides none of a writer's.
+/// A reader that briefly excludes writers must leave no trace, and hide no write.
 #[test]
 fn a_read_under_an_elements_lock_hides_no_write() {
     let mut model = loom::model::Builder::new();
@@ -383,7 +384,7 @@ fn a_read_under_an_elements_lock_hides_no_write() {
     });
 }
 
-/// No thread can open a page again during another's exclusive hold.
+/// No thread may open a page during another thread's exclusive hold.
 #[test]
 fn an_exclusive_page_stays_shut() {
     loom::model(|| {
@@ -404,7 +405,7 @@ fn an_exclusive_page_stays_shut() {
     });
 }
 
-/// One of two claimers of an absent page gets it; a thread that requested a wake-up is woken.
+/// One of two threads that claim an absent page must get it; a thread that requested a wake-up must be woken.
 #[test]
 fn one_of_two_threads_loads_a_page_and_both_wake() {
     loom::model(|| {
@@ -432,8 +433,8 @@ fn one_of_two_threads_loads_a_page_and_both_wake() {
     });
 }
 
-/// No thread writes to a home slot during a read of it: neither directly, nor by loading the page, writing to
-/// it and writing it back. The frame represents the slot here.
+/// No thread may write to a home slot during a read of it: neither directly, nor by loading the page, writing
+/// to it and writing it back. The frame represents the slot here.
 #[test]
 fn a_home_slot_is_not_written_under_its_reader() {
     loom::model(|| {
@@ -451,7 +452,8 @@ fn a_home_slot_is_not_written_under_its_reader() {
     });
 }
 
-/// As above, for a page that is loaded to be shared while its home is read, and written to afterwards.
+/// As the test before, for a page that one thread loads for shared use while another reads its home, and that
+/// is written afterwards.
 #[test]
 fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
     loom::model(|| {
@@ -469,7 +471,8 @@ fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
     });
 }
 
-/// A sleeping thread is woken when its page becomes guarded, because it may be forbidden to wait for a guard.
+/// A sleeping thread must be woken when its page becomes guarded, because it may be forbidden to wait for a
+/// guard.
 #[test]
 fn a_new_guard_wakes_sleepers() {
     loom::model(|| {
@@ -483,7 +486,7 @@ fn a_new_guard_wakes_sleepers() {
     });
 }
 
-/// A sweep may shut gates at any time: it costs only speed.
+/// A sweep may shut gates at any time; this must cost only speed.
 #[test]
 fn a_sweep_takes_no_page_in_use() {
     loom::model(|| {

@@ -8,7 +8,7 @@ use super::state::{State, WAITED};
 use super::sync::Ordering;
 use super::wakers::{Asleep, wake_tasks};
 
-/// Number of checks of a busy page before its waiter sleeps.
+/// Number of checks of a busy page before the waiting thread sleeps.
 const TURNS: u64 = 150;
 
 /// Waits while `busy` holds for the page's state: spins, yields, then sleeps until another thread calls

@@ -12,16 +12,17 @@
 use super::barrier;
 use super::sync::{AtomicU32, Ordering, fence};
 
-/// Bytes of the addresses that share a lock.
+/// Elements whose addresses are in the same block of 2^10 bytes share a lock.
 #[cfg(not(loom))]
 const GRAIN_SHIFT: u32 = 10;
-/// 64 KiB of locks: randomly writing threads meet in one of their cache lines once in a thousand times.
+/// 2^14 locks take 64 KiB. Two threads that write at random places use the same cache line of locks once in a
+/// thousand times.
 #[cfg(not(loom))]
 const COUNT_SHIFT: u32 = 14;
 
-/// Number of a reader's attempts before it excludes writers.
+/// Number of attempts after which a reader excludes writers.
 const READS_MAX: u64 = if cfg!(loom) { 1 } else { 16 };
-/// The bit that is set while a writer is active.
+/// The bit of the version word that is set while a writer is active.
 const LOCKED: u32 = 1;
 
 /// A sequence lock, which protects all elements whose addresses map to it.
@@ -106,15 +107,15 @@ impl SeqLock {
         result
     }
 
-    /// Tests and sets the bit by one instruction.
+    /// Tests and sets the lock bit by one instruction.
     #[cfg(not(loom))]
     #[inline(always)]
     fn try_lock(&self) -> bool {
         self.0.fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
     }
 
-    /// Loom could order a failed attempt, which writes the old value, after the store that frees the lock;
-    /// here it then writes nothing.
+    /// A variant for loom, which writes nothing if it fails. Loom could order a failed `fetch_or` after the
+    /// store that frees the lock.
     #[cfg(loom)]
     fn try_lock(&self) -> bool {
         let seen = self.0.load(Ordering::Relaxed) & !LOCKED;

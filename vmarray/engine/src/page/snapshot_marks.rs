@@ -20,7 +20,7 @@ use super::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Orderi
 
 /// The operations that a snapshot needs on the pages of an array: access to entries, sleep, and barriers.
 pub trait MarkedPages {
-    /// While this value lives, no thread adds a page.
+    /// While a value of this type lives, no thread adds a page.
     type FixedCount<'a>
     where
         Self: 'a;
@@ -33,24 +33,25 @@ pub trait MarkedPages {
     /// Wakes threads and tasks that sleep at a page.
     fn unpark(&self, page: u64);
 
-    /// Waits for the end of an exclusive hold in this state; may return early.
+    /// Waits until the exclusive hold in this state ends; may return early.
     fn await_release(&self, page: u64, state: State);
 
-    /// Records new marks for threads that have checked pages without holding them.
+    /// Notes that pages were marked, so that threads that have checked pages without holding them check
+    /// again.
     fn note_marks(&self);
 
-    /// Ends lock-free writes to marked pages.
+    /// Waits for the end of lock-free writes to marked pages, after shutting their gates.
     fn quiesce_marked(&self, pages: &[&Entry]);
 
-    /// Returns the number of pages; no page is added while the second part of the result lives.
+    /// Returns the number of pages; no thread adds a page while the second part of the result lives.
     fn fix_count(&self) -> (u64, Self::FixedCount<'_>);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Threads that hold guards may still change pages.
+    /// The snapshot is marking pages. Threads that hold guards may still change pages.
     Marking,
-    /// No thread changes a page, and pages cannot be saved yet.
+    /// No thread changes a page; threads cannot save pages yet.
     Instant,
     Saving,
     Over,
@@ -59,14 +60,14 @@ enum Phase {
 #[derive(Debug)]
 struct Marking {
     phase: Phase,
-    /// Pages whose marks threads with guards have removed.
+    /// Pages whose marks were removed by threads with guards.
     passed: Vec<u64>,
 }
 
 #[derive(Debug)]
 struct Saving<S> {
     saver: S,
-    /// A bit for each page that a thread saves, or has saved.
+    /// A bit for each page that a thread is saving or has saved.
     taken: Vec<AtomicU64>,
 }
 
@@ -75,11 +76,11 @@ struct Saving<S> {
 pub struct SnapshotMarks<S> {
     marking: Mutex<Marking>,
     changed: Condvar,
-    /// The end of the snapshot, for threads that sleep at a page.
+    /// True after the end of the snapshot; threads that sleep at a page check it.
     is_over: AtomicBool,
     /// `None` outside of the phase `Saving`.
     saving: RwLock<Option<Saving<S>>>,
-    /// Pages that tasks wait for; tasks do not save pages themselves.
+    /// Pages for which tasks wait; tasks do not save pages themselves.
     wanted: Mutex<Vec<u64>>,
 }
 
@@ -185,7 +186,7 @@ impl<S> SnapshotMarks<S> {
         }
     }
 
-    /// Marks pages and waits until no thread changes them.
+    /// Marks the pages with these numbers, and waits until no thread changes them.
     fn mark(&self, pages: &impl MarkedPages, numbers: impl Iterator<Item = u64> + Clone) {
         let entries = || numbers.clone().map(|page| (page, pages.entry(page)));
         for (page, entry) in entries() {
@@ -308,7 +309,7 @@ impl<S> SnapshotMarks<S> {
 }
 
 impl<S> Saving<S> {
-    /// Makes the calling thread the saver of a page; false if the page has one.
+    /// Makes the calling thread the one that saves a page; returns false if another thread does.
     fn take(&self, page: u64) -> bool {
         let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
         self.taken.get(word).is_some_and(|word| word.fetch_or(bit, Ordering::AcqRel) & bit == 0)

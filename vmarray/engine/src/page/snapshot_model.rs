@@ -13,14 +13,14 @@ use super::snapshot_marks::{MarkedPages, SnapshotMarks, Snapshots, unmark};
 use super::state::{DIRTY, EXCLUSIVE, State, UNSAVED, WAITED};
 use super::sync::{Condvar, Mutex};
 
-/// The place at which threads sleep for one page.
+/// The parking lot of one page, at which threads sleep.
 #[derive(Default)]
 struct Lot {
     lock: Mutex<()>,
     woken: Condvar,
 }
 
-/// Some pages, and the snapshots of them. loom reports a deadlock if a thread sleeps on.
+/// Some pages and their snapshots. Loom reports a deadlock if a thread sleeps forever.
 struct ModelArray {
     pages: Vec<(ModelPage, Lot)>,
     snapshots: Snapshots<()>,
@@ -76,8 +76,8 @@ impl ModelArray {
         Arc::new(Self { pages, snapshots: Snapshots::default() })
     }
 
-    /// Makes a snapshot by the calling thread alone: the value of each page, unless another thread has saved
-    /// it.
+    /// Makes a snapshot on the calling thread alone: returns the value of each page, unless another thread
+    /// has saved the page.
     fn snapshot(&self) -> Vec<Option<u64>> {
         let (marks, making) = self.snapshots.begin(true).unwrap();
         let (count, ()) = marks.mark_all(self);
@@ -96,7 +96,7 @@ impl ModelArray {
         self.pages[page as usize].0.frame.with(|at| unsafe { *at })
     }
 
-    /// Waits as a thread does that wants a page to change it.
+    /// Waits for a page as a thread does that wants to change it.
     fn await_page(&self, page: u64, state: State, holds_guards: bool) {
         if !state.any(UNSAVED) {
             return self.park(page, |state| state.is_held_against(true));
@@ -107,7 +107,7 @@ impl ModelArray {
         }
     }
 
-    /// Takes a page for a guard, and writes to it.
+    /// Takes a page as a guard, and writes to it.
     fn guard(&self, page: u64, value: u64, holds_guards: bool) {
         let model = &self.pages[page as usize].0;
         loop {
@@ -130,15 +130,15 @@ impl ModelArray {
         }
     }
 
-    /// Shares a page for a moment, as a copy or a write-back does.
+    /// Holds a page shared for a moment, as a copy or a write-back does.
     fn share(&self, page: u64) {
         if self.entry(page).try_share(Holder::Pin, false).is_ok() && self.entry(page).unshare(Holder::Pin) {
             self.unpark(page);
         }
     }
 
-    /// Writes to the first page as a thread with guards does, and opens it to lock-free writes. Returns true
-    /// if the write preceded the instant of the snapshot.
+    /// Writes to the first page as a thread with guards does, and opens the page to lock-free writes. Returns
+    /// true if the write preceded the instant of the snapshot.
     fn pass_and_write(&self, marks: &SnapshotMarks<()>, value: u64) -> bool {
         let page = &self.pages[0].0;
         if page.write(value) {
@@ -164,7 +164,7 @@ fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
     model.check(run);
 }
 
-/// Two pages, of which a thread has a guard of each, one after the other.
+/// Runs a test on two pages; a thread takes guards of both, one after the other.
 fn with_pairs(run: impl FnOnce(&ModelArray)) {
     let array = ModelArray::new([ModelPage::resident(), ModelPage::resident()]);
     let pairs = thread::spawn({
@@ -180,8 +180,8 @@ fn with_pairs(run: impl FnOnce(&ModelArray)) {
     pairs.join().unwrap();
 }
 
-/// A thread with a guard wants a second page while two snapshots follow one another, of which the second
-/// waits for that guard: it sleeps on no mark of the second.
+/// A thread with a guard wants a second page during two successive snapshots, and the second snapshot waits
+/// for this guard. The thread must not sleep on a mark of the second snapshot.
 #[test]
 fn snapshots_in_a_row_do_not_wait_for_a_thread_that_waits_for_them() {
     model(2, || {
@@ -196,7 +196,8 @@ fn snapshots_in_a_row_do_not_wait_for_a_thread_that_waits_for_them() {
     });
 }
 
-/// The second page is shared when the thread with a guard looks at it, and marked when it goes to sleep.
+/// The second page is shared when the thread with a guard checks it, and marked when the thread goes to
+/// sleep.
 #[test]
 fn a_page_that_is_marked_meanwhile_is_looked_at_again() {
     model(2, || {
@@ -207,8 +208,9 @@ fn a_page_that_is_marked_meanwhile_is_looked_at_again() {
     });
 }
 
-/// No thread changes a page that a snapshot saves, and the snapshot has all that was written before: also
-/// when a thread with guards takes its mark away and opens the page to writes again while it marks pages.
+/// No thread may change a page while a snapshot saves it, and the snapshot must contain all earlier writes.
+/// This must hold even if a thread with guards removes the page's mark and opens the page to writes while the
+/// snapshot marks pages.
 #[test]
 fn no_thread_writes_to_a_page_that_a_snapshot_saves() {
     for is_open in [false, true] {

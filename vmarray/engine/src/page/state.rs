@@ -56,7 +56,7 @@ pub const GUARD: u64 = 1 << GUARD_SHIFT;
 /// One step of the version in the state word.
 pub const VERSION: u64 = 1 << VERSION_SHIFT;
 
-/// Bits that show a reader of a huge element that it raced with a writer: the latch and the version.
+/// The bits by which a reader of a huge element detects a concurrent writer: exclusive hold and version.
 const VALIDATED: u64 = EXCLUSIVE | !(VERSION - 1);
 
 /// A value of a page's atomic state word.

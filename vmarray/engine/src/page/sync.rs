@@ -16,7 +16,7 @@ pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicU
 #[cfg(loom)]
 pub use locks::MutexGuard;
 
-/// loom's locks with the signatures of `parking_lot`.
+/// Loom's locks with the signatures of `parking_lot`.
 #[cfg(loom)]
 mod locks {
     use std::ops::{Deref, DerefMut};

@@ -13,11 +13,10 @@ use crate::memory::{ask_for_large_pages, prefetch_write};
 /// pages. It never moves. Unused entries are untouched zeroed memory.
 #[derive(Debug)]
 pub struct PageTable {
-    /// The first entry, after the [`Lengths`].
+    /// The first entry; the [`Lengths`] precede it.
     first: NonNull<Entry>,
-    /// The start of the table's memory.
     start: NonNull<u8>,
-    /// Number of pages with a home.
+    /// Number of pages that have a home slot.
     pages: AtomicU64,
     most: usize,
 }
@@ -33,8 +32,8 @@ unsafe impl Sync for PageTable {}
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Lengths {
-    /// Indices below this are in bounds, are divided by a shift, and are not counted. Zero if the page length
-    /// is not a power of two, or hits are counted.
+    /// Indices below this value are in bounds, their page follows by a shift, and hits are not counted. Zero
+    /// if the page length is not a power of two, or the array counts hits.
     quick: AtomicUsize,
     len: AtomicUsize,
 }
@@ -126,8 +125,8 @@ impl PageTable {
         Some(Self { first, start, pages: AtomicU64::new(pages as u64), most })
     }
 
-    /// Layout for lengths and entries at any start, with minimal alignment. Allocators clear over-aligned
-    /// memory by writes, but get other zeroed memory from the system.
+    /// Returns the layout of lengths and entries with minimal alignment; the caller aligns them. Allocators
+    /// clear over-aligned memory by writes, but get other zeroed memory from the system.
     fn layout(most: usize) -> Option<Layout> {
         let entries = size_of::<Entry>().checked_mul(most)?;
         let bytes = entries.checked_add(size_of::<Lengths>() + align_of::<Lengths>())?;

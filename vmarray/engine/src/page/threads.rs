@@ -14,31 +14,31 @@ use super::barrier;
 use super::entry::Entry;
 use super::hazard::{self, HazardAccess, HazardSlot};
 
-/// Number of concurrent arrays with their own hit counters.
+/// Number of concurrent arrays that have a hit counter of their own.
 const COUNTERS: usize = 64;
-/// Counter for arrays that do not count hits, on paths common to all arrays.
+/// Number of the counter for arrays that do not count hits, on code paths common to all arrays.
 const UNCOUNTED: u32 = COUNTERS as u32;
-/// Number of lanes of a counter. An access increments the lane of its place, so that consecutive accesses do
-/// not wait for each other's increments in the store buffer.
+/// Number of lanes of a hit counter. An access increments the lane of its element's position, so that
+/// consecutive accesses do not wait for each other's increments in the store buffer.
 const LANES: usize = 8;
 
-/// Threshold of a registered thread: a gate is open unless its address is null.
+/// Threshold of a registered thread: for it, a gate is open unless its address is null.
 const REGISTERED: usize = 1;
-/// Threshold of a thread that is not registered, or of any thread without a cheap barrier: all gates count as
-/// shut.
+/// Threshold of a thread that is not registered, or of any thread without an asymmetric barrier: for it, all
+/// gates are shut.
 const UNREGISTERED: usize = usize::MAX;
 
-/// Data of a thread for lock-free accesses. The alignment prevents false sharing.
+/// The thread-local data for lock-free accesses. The alignment prevents false sharing.
 #[repr(C, align(128))]
 struct Local {
     slot: HazardSlot,
     /// A gate is open for this thread if its address is not below this value. So one comparison tests the
     /// gate and the registration.
     threshold: Cell<usize>,
-    /// Padding that places counters and slot at different offsets in a memory page: processors compare only
-    /// the low bits of addresses to detect a load that depends on a store.
+    /// Padding, so that counters and slot have different offsets in a memory page: processors compare only
+    /// the low bits of addresses to find a load that depends on a store.
     apart: [u64; 13],
-    /// Hits by number of the array; only the owning thread writes them.
+    /// Number of hits for each hit counter; only the owning thread writes them.
     hits: [[AtomicU64; LANES]; COUNTERS + 1],
 }
 
@@ -54,10 +54,10 @@ thread_local! {
     static LEASE: Lease = Lease::new();
 }
 
-/// The registered threads and their memory. An address is in the list only while its thread lives.
+/// The list of registered threads. The address of a thread's data is in the list only while the thread lives.
 struct Registry {
     locals: Vec<(barrier::Thread, *const Local)>,
-    /// The hits of threads that have ended.
+    /// The hits that ended threads have counted.
     past_hits: [u64; COUNTERS],
 }
 
@@ -69,7 +69,7 @@ unsafe impl Sync for Registry {}
 
 static REGISTRY: RwLock<Registry> = RwLock::new(Registry { locals: Vec::new(), past_hits: [0; COUNTERS] });
 
-/// A thread's place in the registry; its destructor runs when the thread ends.
+/// The registration of a thread; its destructor runs when the thread ends.
 struct Lease(());
 
 impl Lease {
@@ -106,8 +106,8 @@ fn delist() {
     });
 }
 
-/// Returns the calling thread's data. It does not run accesses in a closure, because the compiler would not
-/// inline such a long closure, and would pass elements through memory.
+/// Returns the calling thread's data, instead of running a closure on it: the compiler would not inline such
+/// a long closure, and would pass elements through memory.
 #[inline(always)]
 fn local<'a>() -> &'a Local {
     // SAFETY: the memory exists while the thread runs code, and is not dropped; the reference stays in

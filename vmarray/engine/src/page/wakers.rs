@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::deferred_wakes::wake;
 
-/// Number of lists; the key of a task selects its list.
+/// Number of lists of sleeping tasks; a task's key selects its list.
 const LISTS: usize = 64;
 
 #[derive(Debug)]
@@ -25,7 +25,8 @@ struct Sleeper {
 }
 
 static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) }; LISTS];
-/// At least the number of tasks in all lists. Releasing threads read it first, so they usually need no lock.
+/// At least the number of tasks in all lists. A thread that releases an object reads this first, so it
+/// usually needs no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The registration of a waiting task in a list. The drop removes it.
@@ -92,7 +93,8 @@ pub fn wake_tasks_of_thread() {
     }
 }
 
-/// Removes due sleepers from a list and wakes them. A task that must still wait registers again.
+/// Removes the tasks for which `is_due` holds from a list, and wakes them. A task that must still wait
+/// registers again.
 fn wake_matching(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
     // Move the wakers out of the list, because a clone would run code of the program under the lock.
     let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();

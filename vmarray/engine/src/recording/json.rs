@@ -9,7 +9,7 @@ use backend_api::QueueId;
 
 use super::recorder::{Events, Recording, end};
 
-/// The program's own number among the processes of the trace; devices follow it.
+/// The process number of the program in the trace; devices have the following numbers.
 const PROGRAM: usize = 1;
 
 impl Recording {
@@ -27,7 +27,7 @@ impl Recording {
     }
 }
 
-/// Quotes a string for JSON.
+/// Returns a string in quotes, escaped for JSON.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -44,7 +44,7 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Writes all events; unfinished ones end `now`.
+/// Writes all events as JSON. Unfinished work ends at the time `now`.
 fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::Result<()> {
     let at = |time: Instant| time.saturating_duration_since(events.began).as_nanos() as f64 / 1000.0;
     let mut lines = Vec::new();

@@ -10,10 +10,9 @@ use std::time::Instant;
 use backend_api::{Device, QueueId, Ticket};
 use parking_lot::Mutex;
 
-/// Maximum number of stored events, which take about 100 MB. The recording only counts later events.
+/// Maximum number of stored events; they take about 100 MB. Later events are only counted.
 const EVENTS_MAX: usize = 1 << 20;
 
-/// True if a recording is running.
 static RECORDS: AtomicBool = AtomicBool::new(false);
 static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 
@@ -64,7 +63,6 @@ impl Drop for Recording {
     }
 }
 
-/// Ends the recording, and returns its events.
 pub(super) fn end() -> Events {
     let mut events = EVENTS.lock();
     RECORDS.store(false, Ordering::Relaxed);
@@ -83,11 +81,11 @@ pub(super) struct Events {
     pub left_out: u64,
     /// The names of devices, each once.
     pub devices: Vec<String>,
-    /// Unfinished work, by its place in the list.
+    /// Indices in `work` of unfinished submissions, by queue.
     open: HashMap<QueueId, VecDeque<usize>>,
 }
 
-/// A submission.
+/// A submission to a device.
 #[derive(Debug)]
 pub(super) struct DeviceWork {
     pub work: &'static str,
@@ -126,7 +124,7 @@ impl Events {
     }
 }
 
-/// Runs if a recording is running.
+/// Runs a function on the events, if a recording is running.
 fn with_events(run: impl FnOnce(&mut Events)) {
     if RECORDS.load(Ordering::Relaxed) {
         let mut events = EVENTS.lock();
@@ -186,7 +184,7 @@ pub(super) fn done(ticket: Ticket) {
 #[derive(Debug)]
 pub struct Spent {
     on: &'static str,
-    /// `None` if no recording was running.
+    /// Start of the activity; `None` if no recording was running then.
     began: Option<Instant>,
 }
 

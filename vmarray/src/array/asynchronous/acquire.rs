@@ -14,33 +14,34 @@ use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, UNSAVED};
 use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
 use crate::engine::pager::Pager;
 
-/// Maximum attempts on a page in one poll.
+/// Maximum number of attempts on a page in one poll.
 const TURNS: u32 = 64;
 
-/// Reason of a task's wait, during which it holds nothing.
+/// The event that a task waits for. Meanwhile the task holds no page.
 #[derive(Debug)]
 enum Wait {
     Nothing,
-    /// The answer to its request; other events that may end the wait also wake the task.
+    /// The answer to the task's request. The second value registers the task for other events that may end
+    /// the wait.
     Answer(
         Arc<PageRequest>,
         #[expect(dead_code, reason = "the drop of this value unregisters the waiter")] Option<Asleep>,
     ),
-    /// The release of a page or a guard.
+    /// The release of a page or a guard, for which the task is registered.
     Asleep(Asleep),
 }
 
-/// Purpose of a page.
+/// The access that the task needs to the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     Share,
     Exclusive,
 }
 
-/// Result of an attempt.
+/// The result of a successful attempt.
 #[derive(Debug)]
 pub(crate) enum Got<R> {
-    /// The page was in the cache.
+    /// The page was in the cache, so the attempt `R` has used it.
     Tried(R),
     /// Bytes that were copied out of the page.
     Read(Bytes),
@@ -48,7 +49,7 @@ pub(crate) enum Got<R> {
     Written,
 }
 
-/// A task's way to one page after another.
+/// The acquisition of pages by a task, one page after another.
 #[derive(Debug)]
 pub(crate) struct Acquire<'a> {
     pager: &'a Pager,
@@ -57,7 +58,7 @@ pub(crate) struct Acquire<'a> {
     wait: Wait,
     /// The frame reserved for the task's guard or read.
     reserved: Option<(u32, Arc<PageRequest>)>,
-    /// True if another thread held the page when the request was served.
+    /// True if another thread held the page when a thread served the request.
     was_busy: bool,
     /// True if the page was loaded for this task.
     has_missed: bool,
@@ -73,24 +74,23 @@ impl<'a> Acquire<'a> {
         self.page
     }
 
-    /// True if the page was loaded for this task, so that its use does not count as a hit.
+    /// Returns true if the page was loaded for this task, so its use does not count as a hit.
     pub(crate) fn has_missed(&self) -> bool {
         self.has_missed
     }
 
-    /// True if a frame is reserved for the task's guard.
     pub(crate) fn has_reserved(&self) -> bool {
         self.reserved.is_some()
     }
 
-    /// Continues with another page.
+    /// Continues with another page, after the work on the previous one.
     pub(crate) fn turn_to(&mut self, page: u64) {
         self.stop();
         *self = Self::new(self.pager, page, self.want);
     }
 
-    /// Repeats an attempt until it succeeds or must wait. For an absent page it requests `ask`; `None` only
-    /// waits for other threads.
+    /// Tries `attempt` until it succeeds or must wait. If the page is absent, requests `ask` from the
+    /// channel; if `ask` is `None`, only waits for other threads.
     pub(crate) fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -106,7 +106,8 @@ impl<'a> Acquire<'a> {
         polled
     }
 
-    /// Waits with a frame reserved for a read: a thread that needs a frame may read for the task.
+    /// Waits while a frame is reserved for the task's read. A thread that needs a frame may copy the bytes
+    /// for the task.
     fn wait_kept(&mut self, context: &Context<'_>) {
         let Some((_, request)) = self.reserved.take_if(|(_, request)| !request.is_for_guard()) else {
             return;
@@ -120,7 +121,7 @@ impl<'a> Acquire<'a> {
         self.pager.channel(self.page).announce_reservation();
     }
 
-    /// As [`poll`](Self::poll), without a request.
+    /// Polls as [`poll`](Self::poll) does, but requests no page.
     pub(crate) fn poll_others<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -226,7 +227,7 @@ impl<'a> Acquire<'a> {
         Poll::Pending
     }
 
-    /// Waits until the page is released, or its transfer completes. Ready: try again.
+    /// Waits until the page is released, or its transfer completes. `Ready` means to try again.
     fn poll_busy(&mut self, state: State, context: &mut Context<'_>) -> Poll<Result<()>> {
         let table = self.pager.table();
         let channel = self.pager.channel(self.page);
@@ -254,14 +255,14 @@ impl<'a> Acquire<'a> {
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)
     }
 
-    /// The guard of the reserved frame holds the page now, or was dropped.
+    /// Ends the reservation of the frame, because the guard holds the page now or the future was dropped.
     fn unreserve(&mut self) {
         if let Some((frame, request)) = self.reserved.take() {
             self.pager.channel(self.page).unreserve(frame, &request);
         }
     }
 
-    /// Cancels everything that the task waits for.
+    /// Cancels all waits of the task.
     pub(crate) fn stop(&mut self) {
         if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
             && let Some(RequestAnswer::Reserved(frame)) = request.cancel()
@@ -278,11 +279,11 @@ impl Drop for Acquire<'_> {
     }
 }
 
-/// Reason of a failed attempt.
+/// The reason of a failed attempt.
 #[derive(Debug)]
 pub(crate) enum AcquireRefusal {
     Page(Refusal),
-    /// Waits for an event other than the arrival of the page.
+    /// The task must wait for an event other than the arrival of the page.
     Wait(TaskWait),
     Error(crate::Error),
 }

@@ -17,8 +17,8 @@ use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{Holder, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// Longer elements are copied once, from shared pages; shorter ones are read as by
-/// [`get`](VirtualArray::get).
+/// Elements up to this size are read like [`get`](VirtualArray::get); longer ones are copied once, from a
+/// page that the task holds shared.
 const SHORT_BYTES: usize = 256;
 
 /// The future of [`PagedView::get_async`](crate::views::PagedView::get_async).
@@ -33,7 +33,7 @@ const SHORT_BYTES: usize = 256;
 #[must_use = "futures do nothing unless they are polled"]
 pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
-    /// Page and place, or the error.
+    /// Page of the element and offset in the page, or the error.
     place: Result<(u64, usize)>,
     /// The acquisition of the page, if it was not available at once.
     acquire: Option<Acquire<'a>>,
@@ -52,7 +52,6 @@ pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
 pub struct SetAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     value: T,
-    /// As of [`GetAsync`].
     place: Result<(u64, usize)>,
     acquire: Option<Acquire<'a>>,
 }
@@ -63,14 +62,14 @@ fn place_of<T: Element, D: Device>(array: &VirtualArray<T, D>, index: Result<usi
 }
 
 impl<'a, T: Element, D: Device> GetAsync<'a, T, D> {
-    /// The future of an element of the array, or of an error.
+    /// Returns the future for an element, or for the error of a wrong index.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, index: Result<usize>) -> Self {
         Self { array, place: place_of(array, index), acquire: None }
     }
 }
 
 impl<'a, T: Element, D: Device> SetAsync<'a, T, D> {
-    /// The future of an element of the array, or of an error.
+    /// Returns the future for an element, or for the error of a wrong index.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, index: Result<usize>, value: T) -> Self {
         Self { array, value, place: place_of(array, index), acquire: None }
     }
@@ -112,12 +111,12 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
     }
 }
 
-/// The request for an element at this place of its page.
+/// Returns the request that reads the element at an offset of its page.
 pub(crate) fn read_of<T: Element>(at: usize) -> Ask {
     Ask::Read { offset: at * size_of::<T>(), len: size_of::<T>() }
 }
 
-/// The element of these bytes.
+/// Returns the element with these bytes.
 pub(crate) fn value_of<T: Element>(bytes: &Bytes) -> T {
     bytemuck::pod_read_unaligned(bytes)
 }

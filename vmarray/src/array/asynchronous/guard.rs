@@ -19,12 +19,12 @@ use crate::engine::page::{HazardAccess, Holder, Refusal, count_hit, unpark};
 use crate::engine::pager::try_share;
 use crate::setup::any::AnyDevice;
 
-/// Acquisition of a guard. It stays on its thread, like guards.
+/// The acquisition of a guard by a task. It stays on its thread, like a guard.
 struct ComingGuard<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     acquire: Acquire<'a>,
     cut: Result<Cut>,
-    /// True if it already counts as a guard.
+    /// True if the future counts as a guard already.
     is_counted: Cell<bool>,
     exclusive: bool,
     not_send: PhantomData<*mut T>,
@@ -91,7 +91,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
         Self { array, acquire, cut, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
     }
 
-    /// The part of the held and counted page.
+    /// Returns the part of the page in the guard's range, when the task holds the page as a guard.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HeldPart<'a, T, D>>> {
         let (array, exclusive) = (self.array, self.exclusive);
         let cut = self.cut.clone()?;

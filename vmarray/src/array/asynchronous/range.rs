@@ -20,16 +20,16 @@ use crate::engine::page::state::{EXCLUSIVE, RESIDENT};
 use crate::engine::page::{Refusal, count_hit};
 use crate::setup::any::AnyDevice;
 
-/// Maximum pages read in one poll.
+/// Maximum number of pages that one poll reads.
 const READ_AT_ONCE: usize = 64;
-/// Maximum pages fetched or examined in one poll.
+/// Maximum number of pages that one poll prefetches or examines.
 const PREFETCHED_AT_ONCE: u64 = 1024;
-/// Pages of one write-back.
+/// Number of pages of one write-back.
 const FLUSH_BATCH: usize = 256;
-/// Maximum write-backs started in one poll.
+/// Maximum number of write-backs that one poll starts.
 const FLUSHES_AT_ONCE: usize = 4;
 
-/// Yields to other tasks.
+/// Wakes the task at once, so that other tasks can run before it continues.
 fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
     context.waker().wake_by_ref();
     Poll::Pending
@@ -54,14 +54,14 @@ pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     into: &'a mut [T],
     range: Result<Range<usize>>,
-    /// Number of completed elements.
+    /// Number of elements read so far.
     done: usize,
     ahead: FetchAhead<'a>,
     acquire: Acquire<'a>,
 }
 
 impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
-    /// The future of a range as long as the slice, or of an error.
+    /// Returns the future for a range as long as the slice, or for the error of a wrong range.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>, into: &'a mut [T]) -> Self {
         let pages = range.as_ref().map_or(0..0, |range| array.touched_pages(range));
         let acquire = Acquire::new(array.pager(), pages.start, Want::Share);
@@ -129,23 +129,23 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     range: Result<Range<usize>>,
-    /// `None` before anything was started.
+    /// Progress of the prefetch; `None` before its start.
     course: Option<Course>,
     acquire: Acquire<'a>,
 }
 
-/// Progress of fetching a range.
+/// Progress of the prefetch of a range.
 struct Course {
-    /// Unexamined pages.
+    /// Pages that were not examined yet.
     ahead: Range<u64>,
-    /// Remaining pages to fetch of each channel.
+    /// For each channel, the number of pages that may still be prefetched.
     room: Vec<usize>,
-    /// Pages not yet known to be cached.
+    /// Pages that may not have arrived yet.
     coming: Range<u64>,
 }
 
 impl<'a, T: Element, D: Device> PrefetchAsync<'a, T, D> {
-    /// The future of a range of the array, or of an error.
+    /// Returns the future for a range, or for the error of a wrong range.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         Self { array, range, course: None, acquire: Acquire::new(array.pager(), 0, Want::Share) }
     }
@@ -212,11 +212,11 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
 pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     range: Result<Range<usize>>,
-    /// Dirty pages of all channels; `None` before they were looked for.
+    /// Dirty pages that remain, of all channels; `None` before the search for them.
     pages: Option<VecDeque<u64>>,
-    /// Write-backs that were started, by channel.
+    /// Write-backs in flight: channel and ticket.
     tickets: Vec<(usize, Ticket)>,
-    /// Number started by the current poll.
+    /// Number of write-backs that the present poll has started.
     started: usize,
     first_error: Option<Error>,
     asked: Asked,
@@ -224,7 +224,7 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
 }
 
 impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
-    /// The future of a range of the array, or of an error.
+    /// Returns the future for a range, or for the error of a wrong range.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         let acquire = Acquire::new(array.pager(), 0, Want::Share);
         let (tickets, asked) = (Vec::new(), Asked::default());
@@ -237,7 +237,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
         }
     }
 
-    /// Starts a write-back of pages of one channel.
+    /// Starts the write-back of a batch of pages of one channel.
     fn start(&mut self, number: usize, batch: &mut Vec<Victim>) {
         if batch.is_empty() {
             return;
@@ -251,7 +251,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
         batch.clear();
     }
 
-    /// Starts the write-backs of all available pages. Pending: one is not available.
+    /// Starts the write-backs of all pages that the task can take. Pending if another thread holds a page.
     fn poll_pages(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let pager = self.array.pager();
         let channels = pager.channels().len() as u64;

@@ -19,23 +19,23 @@ use crate::engine::pager::{KeptLength, Pager, PersistentLen};
 use crate::setup::any::AnyDevice;
 use crate::setup::inherited;
 
-/// Default number of reserved pages; fewer for short pages; at least four times the present number.
+/// Default maximum of pages to which an array in files can grow until it is closed, unless pages are short.
 const SPARE_PAGES: usize = 1 << 24;
 const SHORT_PAGE_BYTES: usize = 4096;
 const SPARE_SHORT_PAGES: usize = 1 << 16;
-/// Length of a row start in bytes.
+/// Length of a row's start, in bytes.
 pub(super) const PLACE_BYTES: usize = size_of::<u64>();
 
 /// The first line of the description of an array, with its version.
 const FORMAT: &str = "vmarray array 1";
-/// The shape of arrays of one dimension.
+/// The words for the shape of an array of one dimension.
 pub(crate) const LINEAR: &str = "linear";
-/// The shape of ragged rows: elements, and 64-bit row starts in pages of the first file, before its channels
-/// of elements. The stored length is the number of rows.
+/// The words for the shape of a ragged array. The first file stores the starts of rows as 64-bit numbers, in
+/// a share before its shares for elements. The stored length is the number of rows.
 pub(super) const ROWS: &str = "rows";
 
-/// Description of an array in each of its files: lines of `name: value`. The length changes, so each commit
-/// notes it.
+/// The description of an array in each of its files: lines of `name: value`. It does not contain the length,
+/// which each commit stores separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Description {
     pub byte_order: String,
@@ -56,7 +56,7 @@ pub(super) fn native_byte_order() -> String {
     if cfg!(target_endian = "little") { "little" } else { "big" }.into()
 }
 
-/// An element type in words: names of structs and fields, kinds, sizes, and offsets of fields.
+/// Returns an element type in words: names of structs and fields, kinds, sizes, and offsets of fields.
 pub(super) fn in_words(layout: &Layout) -> String {
     match layout {
         Layout::Scalar(of) => format!("{of:?}").to_lowercase(),
@@ -104,25 +104,25 @@ impl Description {
         (is_sound && !stripe_pattern.is_empty()).then_some(description)
     }
 
-    /// Number of shares of a file: one for each channel of elements, and in the first file one before them
-    /// for the starts of rows, if there are rows.
+    /// Returns the number of shares of a file: one for each channel of elements. In the first file of a
+    /// ragged array, one more precedes them, for the starts of rows.
     fn shares_of(&self, file: usize) -> u64 {
         let channels = self.stripe_pattern.iter().filter(|turn| **turn == file).count() as u64;
         // A file without channels still needs one share, which stays unused.
         (channels + self.first_share(file)).max(1)
     }
 
-    /// The share of the first channel of elements of a file.
+    /// Returns the index of a file's first share for elements.
     fn first_share(&self, file: usize) -> u64 {
         u64::from(self.shape == ROWS && file == 0)
     }
 
-    /// The file of each channel.
+    /// Returns the file of each channel.
     fn stripe_pattern_of(&self, part: FilePart) -> Vec<usize> {
         if part == FilePart::Places { vec![0] } else { self.stripe_pattern.clone() }
     }
 
-    /// Number of a channel's share in its file.
+    /// Returns the index of a channel's share in its file.
     fn share(&self, part: FilePart, channel: usize) -> u64 {
         if part == FilePart::Places {
             return 0;
@@ -132,7 +132,7 @@ impl Description {
         before + self.first_share(file)
     }
 
-    /// Least number of pages of a file in which the given part has `pages` pages.
+    /// Returns the least number of pages of a file, if the given part of the array has `pages` pages.
     fn pages_of_file(&self, file: usize, part: FilePart, pages: u64) -> u64 {
         let (stripe_pattern, shares) = (self.stripe_pattern_of(part), self.shares_of(file));
         let of_channel = |channel: usize| {
@@ -147,9 +147,9 @@ impl Description {
     }
 }
 
-/// Open files, and their common description.
+/// The open files of an array, and their common description.
 pub(super) struct Files {
-    /// Erased, so that a dependant does not compile the drops of all types of devices.
+    /// Erased, so that a dependent crate does not compile the drops of all types of devices.
     devices: Box<dyn AsRef<[Arc<AnyDevice>]>>,
     paths: Vec<PathBuf>,
     pub description: Description,
@@ -160,15 +160,15 @@ pub(super) struct Files {
     pub is_read_only: bool,
 }
 
-/// Pages of an array among the pages of files.
+/// A part of an array in files: its elements, or the starts of its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilePart {
     Elements,
-    /// The starts of rows.
+    /// The starts of the rows of a ragged array.
     Places,
 }
 
-/// New files, removed on drop unless kept.
+/// The paths of new files, which the drop removes unless the creation succeeded.
 pub(super) struct Made(Vec<PathBuf>);
 
 impl Made {
@@ -184,14 +184,14 @@ impl Drop for Made {
     }
 }
 
-/// The devices that store the pages of elements.
+/// Clears pages of elements in the files, through their devices.
 struct PageCleaner {
     devices: Vec<Arc<AnyDevice>>,
     description: Description,
 }
 
 impl PageCleaner {
-    /// Zeroes a page and frees its place.
+    /// Zeroes a page and frees its space in the file.
     fn clear(&self, page: u64) {
         let stripe_pattern = self.description.stripe_pattern_of(FilePart::Elements);
         let (channel, slot) =
@@ -334,7 +334,7 @@ impl Files {
         (*self.devices).as_ref()
     }
 
-    /// The devices of the pages, as a list of open devices.
+    /// Returns the open files as devices of an array.
     fn open_devices(&self, settings: &CommonSettings) -> Result<OpenDevices> {
         OpenDevices::of(self.devices().iter().map(|device| Arc::clone(device) as _).collect(), settings)
     }
@@ -356,8 +356,8 @@ impl Files {
         self.devices().iter().for_each(|device| store(device).serve_work());
     }
 
-    /// Checks that the pages of a part hold `len` elements. Returns the number of elements of a page, and the
-    /// number of pages.
+    /// Checks that the pages of a part suffice for `len` elements. Returns the number of elements of a page,
+    /// and the number of pages.
     fn pages_of(&self, part: FilePart, len: usize, element_bytes: usize) -> Result<(usize, u64)> {
         let page_bytes = store(&self.devices()[0]).page_bytes();
         if !page_bytes.is_multiple_of(element_bytes) {
@@ -439,7 +439,7 @@ impl Files {
     }
 }
 
-/// Maximal length of an array in files until it is closed: `asked`, or a default.
+/// Returns the greatest length of an array in files until it is closed: `asked`, or a default.
 fn most(asked: usize, len: usize, page_len: usize, page_bytes: usize) -> usize {
     let spare = if page_bytes < SHORT_PAGE_BYTES { SPARE_SHORT_PAGES } else { SPARE_PAGES };
     let most = match asked {

@@ -92,11 +92,11 @@ pub struct PublishedChannel {
     pub write_limit: Option<u64>,
 }
 
-/// The first line. Another format has another number.
+/// The first line of a file. Another format has another number.
 const TITLE: &str = "vmarray statistics 1";
-/// The last line.
+/// The last line of a file, which shows that it is complete.
 const END: &str = "end";
-/// The greatest length of a name; longer names are truncated.
+/// The greatest length of a name in bytes; longer names are truncated.
 const NAME_MAX: usize = 100;
 
 /// Returns a name on one line, without characters that control terminals.
@@ -110,7 +110,7 @@ fn print_number(number: Option<u64>) -> String {
     number.map_or("-".into(), |number| number.to_string())
 }
 
-/// Formats a file of at most `bytes_max` bytes; arrays beyond that are omitted.
+/// Formats the statistics as a file of at most `bytes_max` bytes, which omits further arrays.
 pub(super) fn print(program: PublishedProgram, bytes_max: usize) -> String {
     let mut arrays = String::new();
     let mut left_out = program.left_out;
@@ -141,7 +141,7 @@ fn print_array(array: &PublishedArray) -> String {
     text
 }
 
-/// Parses a file; `None` if any part is wrong.
+/// Parses a file; returns `None` if any part is invalid.
 pub(super) fn parse(text: &str) -> Option<PublishedProgram> {
     let mut lines = text.strip_suffix(&format!("\n{END}\n"))?.split('\n');
     (lines.next()? == TITLE).then_some(())?;
