@@ -49,10 +49,10 @@ pub enum QueueProgress {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Commit {
-    /// The driver chooses. Many drivers provide memory only at its first use.
+    /// The driver chooses the time. Many drivers provide memory only at its first use.
     Lazy,
-    /// The device writes to every part of the memory before the call returns, so the memory certainly exists.
-    /// If the backend can check it, the memory is also on the device, and not spilled to host memory.
+    /// Before the call returns, the device writes to every part of the memory, so the memory certainly
+    /// exists. If the backend can check it, the memory is also on the device, and not spilled to host memory.
     Proven,
 }
 
@@ -71,11 +71,11 @@ pub enum Commit {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait DirectReads: Send + Sync {
-    /// Copies bytes out of a buffer. Blocks until they are copied.
+    /// Copies bytes out of a buffer in the calling thread.
     ///
     /// The read is not ordered with any queue. If work in flight writes to these bytes, each byte may be old
-    /// or new. The caller ensures that the buffer is not released meanwhile: a release does not wait for this
-    /// read. After an error, the contents of `into` are unspecified.
+    /// or new. The caller ensures that no thread releases the buffer during the read, because a release does
+    /// not wait for it. After an error, the contents of `into` are unspecified.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) for a
@@ -100,7 +100,7 @@ pub trait DirectReads: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AddressSpace {
-    /// The address space of the process: addresses are pointers.
+    /// The process's own address space: addresses are pointers.
     Host,
     /// The address space of CUDA. The memory is on the GPU `ordinal`, in its primary context, which all CUDA
     /// code of the process shares.
@@ -134,15 +134,15 @@ pub trait Addresses: Send + Sync {
     /// Returns the address space. It does not change while the device lives.
     fn space(&self) -> AddressSpace;
 
-    /// Returns the address of a place, after checking that `bytes` bytes follow it in the memory. The address
-    /// stays the same until the memory is released.
+    /// Returns the address of a position in the device's memory. Checks that at least `bytes` bytes follow
+    /// it. The address stays the same until the memory is released.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), or [`InvalidArgument`](ErrorKind::InvalidArgument) for
-    /// a range outside of the buffer.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), or [`InvalidArgument`](ErrorKind::InvalidArgument) for a
+    /// range outside of the buffer.
     fn address(&self, place: DeviceSpan<'_>, bytes: u64) -> Result<u64>;
 
-    /// Blocks until the device has finished all work that other libraries have submitted to it so far.
+    /// Blocks until the device has completed all work that other libraries have submitted to it so far.
     ///
     /// # Errors
     /// [`Lost`](ErrorKind::Lost), or the driver's error.
@@ -300,12 +300,12 @@ pub trait Addresses: Send + Sync {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub unsafe trait Device: Debug + Send + Sync + 'static {
-    /// Returns facts about the device.
+    /// Returns the properties of the device.
     ///
-    /// - Never blocks. The facts do not change while the device lives.
+    /// - Never blocks. The properties do not change while the device lives.
     fn info(&self) -> &DeviceInfo;
 
-    /// Returns the amount of memory that the device has now.
+    /// Returns the device's total and free memory at the moment of the call.
     ///
     /// - May call the driver.
     ///
@@ -315,8 +315,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Creates an in-order queue.
     ///
-    /// - Work of one queue runs in the order of submission; each call sees the effects of the calls before
-    ///   it.
+    /// - The device runs the work of one queue in the order of submission; each submission sees the effects
+    ///   of earlier submissions.
     /// - Work of two queues may run at the same time and in any order.
     ///
     /// # Errors
@@ -326,15 +326,15 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Releases a queue.
     ///
     /// - Blocks until the queue's work is over.
-    /// - Tickets of a released queue stay valid, but all of them are reported as done, even if they failed.
-    ///   Poll before the release to learn of errors.
-    /// - A queue of another device is ignored.
+    /// - Tickets of a released queue stay valid, but `poll` reports all of them as done, even if they failed.
+    ///   Poll before the release to detect errors.
+    /// - The call ignores a queue of another device.
     fn release_queue(&self, queue: QueueHandle);
 
     /// Allocates `bytes` bytes of device memory.
     ///
     /// - The contents are unspecified.
-    /// - If the driver limits the size of one allocation, the device joins several allocations behind one
+    /// - If the driver limits the size of one allocation, the device combines several allocations under one
     ///   handle.
     /// - Allocations of zero bytes are valid.
     ///
@@ -387,12 +387,12 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Releases device memory.
     ///
     /// - Blocks until submitted work that uses the memory is over.
-    /// - Memory of another device is ignored, and stays allocated.
+    /// - The call ignores memory of another device, which stays allocated.
     fn release(&self, buffer: BufferHandle);
 
-    /// Allocates host memory that the device copies from and to, usable by all of its queues.
+    /// Allocates host memory that the device's queues can copy from and to.
     ///
-    /// - It is zeroed, aligned to at least 4096 bytes, and shared with no other allocation.
+    /// - The memory is zeroed and aligned to at least 4096 bytes.
     /// - Its address stays the same until [`release_host`](Self::release_host), or until the device is
     ///   dropped.
     /// - Allocations of zero bytes are valid.
@@ -439,7 +439,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Releases host memory, or ends the import of imported memory.
     ///
     /// - Blocks until submitted work that uses the memory is over.
-    /// - Memory of another device is ignored, and stays allocated.
+    /// - The call ignores memory of another device, which stays allocated.
     fn release_host(&self, host: HostAllocation);
 
     /// Turns on wiping: from now on, the device overwrites memory with zeroes before it returns it to the
@@ -542,15 +542,15 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Compiles the programs and kernels of requests, so that a later [`submit`](Self::submit) does not have
     /// to. For callers that hold a lock or a page while they submit.
     ///
-    /// - Blocks until all of them are compiled, which may take some milliseconds or more. For a known request
-    ///   it costs a look-up in a table. Preparing several launches at once may cost little more than
-    ///   preparing one. The default does nothing.
+    /// - Blocks until the device has compiled all requests, which may take some milliseconds or more. For a
+    ///   request that is already compiled, the call costs a look-up in a table. Preparing several launches at
+    ///   once may cost little more than preparing one. The default does nothing.
     /// - The call uses no queue and returns no ticket. It evaluates, launches, reads and writes nothing.
     /// - A later computation profits if it has the same program (literals may differ), the same kind of
     ///   action on the same values, and sources with the same strides and start alignments. If the program
     ///   uses the index, the page length and the number of channels must be equal as well. The number of
     ///   elements does not matter, and may be 0 here.
-    /// - Requests that need no compiler are ignored.
+    /// - The call ignores requests that need no compiler.
     /// - A device may evict a compiled program; `submit` then compiles it again.
     ///
     /// # Errors
@@ -560,35 +560,35 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the routes by which the device can carry out the copies of one call, for programs that measure
-    /// them.
+    /// Returns the routes (copy methods) by which the device can execute the copies of one call, for programs
+    /// that measure them.
     ///
     /// - Empty, the default, if the device has a single route.
     fn routes(&self) -> &[Route] {
         &[]
     }
 
-    /// Sets the table of routes for the copies of [`submit`](Self::submit). It replaces the device's own
-    /// choice; an empty table restores that choice.
+    /// Sets the table that selects the routes (copy methods) of [`submit`](Self::submit). The table replaces
+    /// the device's own choice; an empty table restores that choice.
     ///
-    /// - Never blocks, and changes no effect of any call.
+    /// - Never blocks. The table changes only the speed of copies.
     /// - A device with a single route ignores the table. A device also ignores entries with a route that it
     ///   does not have.
     fn set_routing(&self, routing: Routing) {
         let _ = routing;
     }
 
-    /// Returns the table that was [set](Self::set_routing); an empty table if none was set, or if the device
-    /// ignored it.
+    /// Returns the table of routes that the program has [set](Self::set_routing); an empty table if it has
+    /// set none, or if the device ignored the table.
     fn routing(&self) -> Routing {
         Routing::new()
     }
 
-    /// Returns the facts about a kernel as this device compiles it for such a launch.
+    /// Returns the properties of the code that this device compiles for a launch of a kernel.
     ///
     /// # Errors
-    /// The errors of [`submit`](Self::submit), and [`Unsupported`](ErrorKind::Unsupported) if the device
-    /// reports no facts.
+    /// The errors of [`submit`](Self::submit), and [`Unsupported`](ErrorKind::Unsupported) if the device does
+    /// not report them.
     fn kernel_facts(&self, launch: &Launch<'_>) -> Result<KernelFacts> {
         let _ = launch;
         Err(Error::new(ErrorKind::Unsupported, "kernel_facts")
@@ -596,13 +596,13 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Returns the state of the work up to a ticket.
+    /// Returns the state of the work of a queue up to a ticket.
     ///
     /// - Never blocks. The call may advance the device's work if this requires no waiting.
-    /// - *Done* means that all effects of the call and of all earlier calls in the queue are visible to
-    ///   the host and to all queues.
+    /// - *Done* means that all effects of the submission and of all earlier submissions to the queue are
+    ///   visible to the host and to all queues.
     /// - Any result except *pending* means that none of the work will access memory any more.
-    /// - Work of a lost device does not stay pending.
+    /// - After the loss of a device, no ticket stays pending.
     /// - Polling has no side effects: any number of threads may poll one ticket, at any time.
     ///
     /// # Errors
@@ -612,7 +612,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// a ticket that this device did not issue.
     fn poll(&self, ticket: Ticket) -> Result<QueueProgress>;
 
-    /// Blocks until the work up to a ticket is done.
+    /// Blocks until the work of a queue up to a ticket is done.
     ///
     /// - The calling thread polls briefly, then yields its time slice, then sleeps.
     ///
@@ -646,21 +646,21 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn wake(&self, ticket: Ticket, waker: Waker);
 
-    /// Returns the access that this device has to the memory of another device, given by the facts about that
-    /// device.
+    /// Returns the access that this device has to the memory of another device, given by that device's
+    /// properties.
     ///
     /// - With [`Reach::Copies`], copies by [`Transfer::Internal`](crate::Transfer::Internal) may have a
     ///   source or a target in the other device's memory, and [`order_after`](Self::order_after) accepts the
     ///   other device's tickets. With [`Reach::Maps`], also views of [launches](Request::Launch) and elements
     ///   of [gathers](Request::Gather) and [scatters](Request::Scatter) may be in the other device's memory.
-    ///   No other call accepts such places.
-    /// - The work of two devices is ordered only by `order_after`, or by waiting for tickets.
+    ///   No other call accepts memory of another device.
+    /// - Only `order_after`, or waiting for tickets, orders the work of two devices.
     /// - The answer does not change while both devices live. It says nothing about access in the opposite
     ///   direction. The first call for a pair of devices may take long.
     /// - The owner of the memory may release it, or drop its device, at any time: the call waits for all work
     ///   that uses the memory, including work of this device.
-    /// - Work on memory of a lost device may be refused, or fail as [`CopyFailed`](ErrorKind::CopyFailed)
-    ///   or [`KernelFailed`](ErrorKind::KernelFailed). Bytes from that memory are unspecified. This device
+    /// - Work on memory of a lost device may be refused, or fail as [`CopyFailed`](ErrorKind::CopyFailed) or
+    ///   [`KernelFailed`](ErrorKind::KernelFailed). Bytes from that memory are unspecified. This device
     ///   continues.
     /// - If `other` describes the same hardware, the device answers as for another object of that hardware.
     ///

@@ -42,11 +42,11 @@ pub struct Elements<'a> {
 pub enum LaunchView<'a> {
     /// Contiguous elements.
     Run(Elements<'a>),
-    /// Elements in pages, which are striped over several places. With `n = bases.len()`, page `p` is page
-    /// number `p / n` of the contiguous pages from `bases[p % n]` on.
+    /// Elements in pages, which are striped over several ranges of memory. With `n = bases.len()`, page `p`
+    /// is page number `p / n` of the contiguous pages that begin at `bases[p % n]`.
     Striped {
-        /// The `n` places, 1 to [`LaunchView::BASES_MAX`]: the start of the pages `i`, `i + n`, `i + 2n` and
-        /// so on.
+        /// The starts of the `n` ranges, 1 to [`LaunchView::BASES_MAX`]: range `i` has the pages `i`, `i +
+        /// n`, `i + 2n` and so on.
         bases: &'a [DeviceSpan<'a>],
         /// Number of elements of a page; at least 1.
         page_len: u64,

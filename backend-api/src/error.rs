@@ -66,40 +66,40 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A temporary lack of memory; a smaller or a later request may succeed.
+    /// A temporary lack of memory. A smaller or a later request may succeed.
     OutOfMemory "out of memory", "release memory on the device, or request less";
     /// A request for more than the device could ever hold.
     TooLarge "larger than the device", "request less, or split it over several devices or allocations";
     /// The system refuses to page-lock host memory.
     PinRefused "page-locking refused",
         "raise the limit of locked memory (`ulimit -l`), request less, or use HostMemory::Pageable";
-    /// An argument breaks a rule of the [contract](crate#the-contract). No work was started.
+    /// An argument breaks a rule of the [contract](crate#the-contract). The device has started no work.
     InvalidArgument "invalid argument", "correct the request: nothing was started";
-    /// A buffer, queue or ticket that this device does not know. No work was started.
+    /// A buffer, queue or ticket that this device does not know. The device has started no work.
     UnknownHandle "unknown handle", "use a handle that this device has made and not released: nothing was started";
-    /// A copy was started and failed; the device continues.
+    /// The device has started a copy, which failed. The device can continue.
     CopyFailed "copy failed",
         "try again; if it persists, look for hardware faults in the logs of system and driver";
-    /// A kernel was refused or failed; the device continues.
+    /// The device has refused a kernel, or a kernel has failed. The device can continue.
     KernelFailed "kernel failed",
         "try again; if it persists, update the driver, or do this work on the host or on another device";
     /// The device is lost for good: unplugged, reset, or its context destroyed.
     Lost "device lost", "drop everything on this device, then open it again, or continue with the other devices";
     /// The device does not support the operation.
     Unsupported "not supported", "use another method, device or backend";
-    /// The data that was read differs from the data that was written: a bit has flipped, or another
-    /// program has overwritten it. The library does not return such data.
+    /// The device has read other data than the program wrote: a bit has flipped, or another program has
+    /// overwritten the data. The library does not return such data.
     Corrupted "corrupted",
         "restore the damaged data from a copy, or write it again; look for faults of the drive or device";
-    /// Another program, or another part of this one, holds the resource.
+    /// Another program, or another part of this program, uses the resource.
     InUse "in use", "close it there first, or open it for reading everywhere";
     /// The file or the data has another format than expected.
     WrongFormat "wrong format", "name the right file, with the type and shape that it was made with";
-    /// A write to an object that was opened for reading alone.
+    /// A write to an object that the program opened for reading only.
     ReadOnly "opened read-only", "open it for writing, or write to a copy";
     /// A file exists at that path already and would be overwritten. It stays unchanged.
     AlreadyExists "exists already", "name another path, or remove the existing file if it is no longer needed";
-    /// The operating system refused: a file, a mapping, a thread.
+    /// The operating system refused an operation on a file, a mapping or a thread.
     System "refused by the system", "check the system's reason: permissions, limits, space on the disk, or the path";
     /// The driver is missing, or returned an error that no other kind covers.
     Driver "driver error", "install or update the device's driver, and check that this user has access to the device";
@@ -212,7 +212,7 @@ impl Error {
         Self::new(ErrorKind::KernelFailed, operation).with_advice("correct the list of indices")
     }
 
-    /// Creates the error for a call that ran longer than its limit.
+    /// Creates the error for a call of a scalar function that exceeded its time limit.
     pub(crate) fn over_time_of(call: OverTime) -> Self {
         let OverTime { function, place, limit, element } = &call;
         let detail = format!(

@@ -53,7 +53,7 @@ impl CardHealth {
 }
 
 impl fmt::Display for CardHealth {
-    /// Writes the known facts in a few words.
+    /// Writes the known properties in a few words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |number: u64, what: &str| match number {
             1 => format!("1 {what}"),

@@ -18,7 +18,7 @@ use std::fmt;
 pub enum DeviceKind {
     /// A GPU with its own memory.
     DiscreteGpu,
-    /// A GPU that uses the host's RAM as its memory. Data stored there saves no RAM.
+    /// A GPU that uses the host's RAM as its memory. Moving data there frees no RAM.
     IntegratedGpu,
     /// A CPU that a driver presents as a GPU, such as PoCL does.
     Cpu,
@@ -26,7 +26,7 @@ pub enum DeviceKind {
     HostMemory,
     /// A file that replaces a GPU.
     File,
-    /// A device that exists only in a test.
+    /// A simulated device, for tests.
     Simulated,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for DeviceKind {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum CodeLanguage {
-    /// Assembly language of NVIDIA's virtual GPU.
+    /// PTX, the assembly language of NVIDIA's virtual GPU.
     Ptx,
     /// OpenCL C.
     OpenClC,
@@ -166,7 +166,7 @@ impl DeviceInfo {
 }
 
 impl fmt::Display for DeviceInfo {
-    /// Writes `name (backend identity)`, the form in which errors name a device.
+    /// Writes `name (backend identity)`, as errors name the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} {})", self.name, self.backend, self.identity)
     }

@@ -22,14 +22,14 @@ pub use system::Processors;
 #[cfg(all(target_os = "linux", any(test, feature = "testing"), not(miri)))]
 pub use system::memory_policy;
 
-/// The folders in which Linux describes bus devices and nodes. Other systems lack them.
+/// Linux's folders with descriptions of PCI devices and NUMA nodes. Other systems lack them.
 const BUS: &str = "/sys/bus/pci/devices";
 const NODES: &str = "/sys/devices/system/node";
 
-/// True if the machine has several nodes.
+/// True if the machine has several NUMA nodes.
 static SEVERAL: LazyLock<bool> = LazyLock::new(|| online(Path::new(NODES)) > 1);
 
-/// The processors of the nodes in use, each read once.
+/// A cache of the processors of each node in use.
 static PROCESSORS: Mutex<Vec<(u32, Arc<Processors>)>> = Mutex::new(Vec::new());
 
 /// Returns the NUMA node of the device with this PCI address (in lower case); `None` if the system does not
@@ -68,7 +68,7 @@ fn numbers(list: &str) -> Option<impl Iterator<Item = usize> + use<>> {
     Some(parts.map(range).collect::<Option<Vec<_>>>()?.into_iter().flatten())
 }
 
-/// Returns the node if it is known and the machine has several.
+/// Returns the node if it is known and the machine has several nodes.
 fn one_of_several(node: Option<u32>) -> Option<u32> {
     #[cfg(any(test, feature = "testing"))]
     let is_assumed = ASSUMED.load(std::sync::atomic::Ordering::Relaxed);
@@ -95,15 +95,15 @@ pub fn assume(node: u32, processors: Processors) {
 #[must_use = "ends when it is dropped"]
 pub struct OnNode {
     before: Before,
-    /// The guard belongs to the thread that made it.
+    /// Prevents moving the guard to another thread.
     thread: PhantomData<*const ()>,
 }
 
-/// The state that the drop restores.
+/// The state of the thread before the guard, which `drop` restores.
 #[derive(Debug)]
 enum Before {
     Nothing,
-    /// Memory on any node, near the processor that touches it first.
+    /// The thread preferred no node: memory is near the processor that touches it first.
     AnyMemory,
     Processors(Arc<Processors>),
 }

@@ -65,7 +65,6 @@ use crate::{
 #[derive(Debug)]
 pub struct Queue<D: Device + ?Sized> {
     device: Arc<D>,
-    /// Present until the drop.
     handle: ManuallyDrop<QueueHandle>,
 }
 
@@ -132,7 +131,6 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
 #[derive(Debug)]
 pub struct DeviceBuffer<D: Device + ?Sized> {
     device: Arc<D>,
-    /// Present until the drop.
     handle: ManuallyDrop<BufferHandle>,
     bytes: AtomicU64,
 }
@@ -214,7 +212,6 @@ impl<D: Device + ?Sized> Drop for DeviceBuffer<D> {
 #[derive(Debug)]
 pub struct HostBuffer<D: Device + ?Sized> {
     device: Arc<D>,
-    /// Present until the drop.
     allocation: ManuallyDrop<HostAllocation>,
 }
 

@@ -33,7 +33,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Selects between assembly and atomics.
+/// Selects between code with inline assembly and code with atomics.
 macro_rules! in_assembly {
     ({ $($yes:tt)* } else { $($no:tt)* }) => {
         #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))))]
@@ -168,8 +168,8 @@ pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64
 }
 
 /// # Safety
-/// The requirements of [`copy`], except that no other code writes to a private source, or accesses a
-/// private target.
+/// The requirements of [`copy`]. In addition, no other code writes to a private source, or accesses a private
+/// target.
 #[inline]
 unsafe fn copy_by<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usize) {
     in_assembly! {{
@@ -181,20 +181,20 @@ unsafe fn copy_by<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usi
     }}
 }
 
-/// The kind of access to one side of a portable copy.
+/// The kind of access to the source or target of a portable copy: atomic, or plain.
 trait Side {
     /// # Safety
-    /// `at` is readable by the rules of the side.
+    /// `at` is readable, by the rules of the type that implements this trait.
     unsafe fn load(at: *const u8) -> u8;
     /// # Safety
-    /// `at` is writable by the rules of the side.
+    /// `at` is writable, by the rules of the type that implements this trait.
     unsafe fn store(at: *mut u8, byte: u8);
 }
 
-/// Other code may read and write: atomic accesses.
+/// Atomic accesses, for memory that other code may read and write at the same time.
 enum Shared {}
 
-/// No other code writes, and if this side is written to, no other code reads: plain accesses.
+/// Plain accesses, for memory to which no other code writes, and which no other code reads if it is a target.
 enum Private {}
 
 impl Side for Shared {
@@ -229,16 +229,17 @@ impl Side for Private {
 pub const IN_ASSEMBLY: bool =
     cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))));
 
-/// Copies in inline assembly. Each behaves as some sequence of relaxed atomic byte accesses.
+/// Copies in inline assembly. Each copy behaves like a sequence of relaxed atomic byte accesses.
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(portable_copy, miri))))]
 mod assembly {
     use std::arch::asm;
 
-    /// The length from which the string move is the fastest; its start costs some 30 cycles.
+    /// Number of bytes from which the string move (`rep movsb`) is the fastest; its start costs about 30
+    /// cycles.
     #[cfg(target_arch = "x86_64")]
     const STRING_MOVE_BYTES: usize = 256;
 
-    /// Moves one piece through a register.
+    /// Moves one piece of memory through a register.
     macro_rules! through {
         ($class:ident, $load:literal, $store:literal, $from:expr, $to:expr) => {
             asm!(
@@ -252,7 +253,7 @@ mod assembly {
         };
     }
 
-    /// Moves a piece of this length.
+    /// Moves a piece of the given length in bytes through a register.
     #[cfg(target_arch = "x86_64")]
     #[rustfmt::skip]
     macro_rules! piece {
@@ -265,7 +266,7 @@ mod assembly {
         };
     }
 
-    /// Moves a piece of this length.
+    /// Moves a piece of the given length in bytes through a register.
     #[cfg(target_arch = "aarch64")]
     #[rustfmt::skip]
     macro_rules! piece {
@@ -280,7 +281,7 @@ mod assembly {
     /// The requirements of [`super::copy`].
     #[inline]
     pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-        /// Moves the first and the last piece of a width, which may overlap.
+        /// Moves the first and the last `$size` bytes of a range; the two pieces may overlap.
         macro_rules! both_ends {
             ($size:tt) => {{
                 // SAFETY: the caller guarantees both ranges, which have at least `$size` bytes.
@@ -379,7 +380,7 @@ mod assembly {
     }
 }
 
-/// The portable copy.
+/// The portable copy, byte by byte.
 ///
 /// # Safety
 /// The requirements of [`copy_by`].

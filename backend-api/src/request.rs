@@ -42,8 +42,8 @@ pub enum Transfer<'a> {
         /// The number of bytes.
         bytes: u64,
     },
-    /// A copy within the device, or from or to another device that it [reaches](crate::Device::reaches).
-    /// Source and target must not overlap.
+    /// A copy within the device's memory, or from or to another device that this device
+    /// [reaches](crate::Device::reaches). Source and target must not overlap.
     Internal {
         /// The source.
         from: DeviceSpan<'a>,

@@ -20,11 +20,11 @@
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Route {
-    /// One asynchronous copy of the driver for each requested copy.
+    /// The device calls the driver once for each copy.
     Single,
-    /// One batch copy of the driver for all requested copies.
+    /// The device calls the driver once for all copies, with a batch copy.
     Batch,
-    /// One kernel that carries out all requested copies.
+    /// One kernel executes all copies.
     Kernel,
 }
 
@@ -58,10 +58,10 @@ pub struct Routing {
     downloads: Table,
 }
 
-/// Routes by class of length, then by class of number.
+/// The route for each class of lengths (row) and each class of numbers of copies (column).
 type Table = [[Option<Route>; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
 
-/// The table without routes.
+/// A table without routes.
 const EMPTY: Table = [[None; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
 
 impl Routing {
@@ -129,12 +129,12 @@ fn set(table: &mut Table, pieces: usize, piece_bytes: u64, route: Option<Route>)
     }
 }
 
-/// Returns the class of a number of pieces.
+/// Returns the column for a number of copies.
 fn column(pieces: usize) -> Option<usize> {
     Routing::PIECES.iter().rposition(|&least| pieces >= least)
 }
 
-/// Returns the class of a mean length.
+/// Returns the row for a mean length in bytes.
 fn row(piece_bytes: u64) -> usize {
     Routing::PIECE_BYTES.iter().rposition(|&typical| piece_bytes >= typical / 2).unwrap_or(0)
 }

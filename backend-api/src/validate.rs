@@ -8,7 +8,7 @@ use crate::{
     LaunchView, Result, Scatter, Search, Transfer,
 };
 
-/// The operation of errors about launches.
+/// Name of the operation in errors about launches.
 const LAUNCH: &str = "launch";
 
 /// Bounds checks of requests: each range that a request names must be inside of its buffer or host memory.
@@ -74,7 +74,7 @@ pub trait Extents {
     /// device.
     fn host_bytes(&self, host: HostId) -> Option<u64>;
 
-    /// Checks that the `bytes` bytes from `at` on are in device memory.
+    /// Checks that the `bytes` bytes from `at` on are inside of a buffer.
     ///
     /// # Errors
     /// The buffer is unknown, or the range ends beyond the buffer.
@@ -86,7 +86,7 @@ pub trait Extents {
         within(operation, "device memory", at.offset(), bytes, length)
     }
 
-    /// Checks that the `bytes` bytes from `at` on are in host memory.
+    /// Checks that the `bytes` bytes from `at` on are inside of host memory.
     ///
     /// # Errors
     /// The host memory is unknown, or the range ends beyond the memory.
@@ -98,7 +98,7 @@ pub trait Extents {
         within(operation, "host memory", at.offset(), bytes, length)
     }
 
-    /// Checks a copy.
+    /// Checks one copy of a copy request.
     ///
     /// # Errors
     /// The memory is unknown, a range ends beyond its memory, or source and target of an internal copy
@@ -128,8 +128,8 @@ pub trait Extents {
         }
     }
 
-    /// Checks contiguous elements, and returns their length in bytes. Zero elements pass with any stride but
-    /// 0, even if the stride exceeds all memory.
+    /// Checks contiguous elements, and returns their total length in bytes. Accepts 0 elements with any
+    /// stride except 0.
     ///
     /// # Errors
     /// The stride is 0, the length overflows, the memory is unknown, or the elements end beyond the memory.
@@ -146,7 +146,7 @@ pub trait Extents {
         Ok(bytes)
     }
 
-    /// Checks a fill.
+    /// Checks a fill request.
     ///
     /// # Errors
     /// The pattern is empty or too long, the memory is unknown, or the range ends beyond the memory.
@@ -156,10 +156,10 @@ pub trait Extents {
         self.check_device(OPERATION, fill.to, fill.bytes)
     }
 
-    /// Checks a search.
+    /// Checks a search request.
     ///
     /// # Errors
-    /// The value is empty or too long, the field ends beyond its element, the place for the answer is
+    /// The value is empty or too long, the field ends beyond its element, the host memory for the answer is
     /// misaligned or too small, a memory is unknown, or a range ends beyond its memory.
     fn check_search(&self, search: &Search<'_>) -> Result<()> {
         const OPERATION: &str = "search";
@@ -180,7 +180,7 @@ pub trait Extents {
         self.check_host(OPERATION, search.answer, Search::answer_bytes(listed))
     }
 
-    /// Checks a gather.
+    /// Checks a gather request.
     ///
     /// # Errors
     /// The indices are misaligned, a size overflows, a memory is unknown, or a range ends beyond its memory.
@@ -188,7 +188,7 @@ pub trait Extents {
         self.check_indexed("gather", &gather.elements, gather.indices, gather.count, gather.values)
     }
 
-    /// Checks a scatter.
+    /// Checks a scatter request.
     ///
     /// # Errors
     /// The errors of [`check_gather`](Self::check_gather).
@@ -202,7 +202,7 @@ pub trait Extents {
     /// - The request has no or too many sources or stores, or sources of different lengths.
     /// - A field ends beyond its element, or a value has another type than the action needs.
     /// - A written source overlaps with another source.
-    /// - The place for the answer is misaligned or too small.
+    /// - The host memory for the answer is misaligned or too small.
     /// - A memory is unknown, or a range ends beyond its memory.
     fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
         const OPERATION: &str = "compute";
@@ -213,13 +213,13 @@ pub trait Extents {
         self.check_host(OPERATION, answer, compute.answer_bytes())
     }
 
-    /// Checks a launch.
+    /// Checks the launch of a kernel.
     ///
     /// # Errors
     /// - The number of views, parameters or table bytes differs from the kernel's.
     /// - A field ends beyond its element, or the field of an atomic is misaligned.
     /// - A written view has too few elements, or overlaps with itself or another view.
-    /// - The place for the report is misaligned or too small.
+    /// - The host memory for the report is misaligned or too small.
     /// - A memory is unknown, or a range ends beyond its memory.
     fn check_launch(&self, launch: &Launch<'_>) -> Result<()> {
         check_arguments(self, launch)
@@ -248,14 +248,14 @@ pub trait Extents {
     }
 }
 
-/// A range of device memory that a view covers.
+/// A contiguous range of device memory that belongs to a view of a launch.
 struct Reached {
     view: usize,
     buffer: BufferId,
     bytes: Range<u64>,
 }
 
-/// Checks a launch: its arguments, and their memory.
+/// Checks the arguments of a launch, and the memory of its views.
 fn check_arguments<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Result<()> {
     let body = launch.kernel.body();
     let equal = |what: &str, given: u64, wanted: u64| {
@@ -305,8 +305,8 @@ fn check_arguments<E: Extents + ?Sized>(extents: &E, launch: &Launch<'_>) -> Res
     extents.check_host(LAUNCH, launch.report, Report::BYTES)
 }
 
-/// Checks that a view has places and elements, and that its number of bytes does not overflow. It checks
-/// the bounds only of contiguous views.
+/// Checks that a view has at least one start, one element per page and one byte per element, and that its
+/// length does not overflow. Checks the bounds only of contiguous views.
 fn check_shape<E: Extents + ?Sized>(
     extents: &E,
     operation: &'static str,

@@ -36,22 +36,24 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// Copies, and the route by which the device carries them out. Every device supports this kind.
+    /// A list of copies, and the route (copy method) by which the device executes them. Every device supports
+    /// this kind of request.
     ///
     /// - The copies of one request may run in any order and at the same time. If one copy writes bytes that
-    ///   another copy reads or writes, these bytes are unspecified.
-    /// - Places of [`Transfer::Internal`] may be in memory of devices that the device
+    ///   another copy of the request reads or writes, these bytes are unspecified.
+    /// - A [`Transfer::Internal`] may have its source or target in another device that this device
     ///   [reaches](crate::Device::reaches).
-    /// - With an empty slice, the ticket stands for the work before the call.
-    /// - Without a route, the device chooses by its [table](crate::Device::set_routing). If the route cannot
-    ///   carry out a copy, or if the device does not have the route, the device chooses as well.
+    /// - If the list is empty, the ticket is done when all earlier work of the queue is done.
+    /// - Without a route, the device chooses by its [table](crate::Device::set_routing). The device also
+    ///   chooses if it does not have the route, or if the route cannot execute a copy.
     Copies(&'a [Transfer<'a>], Option<Route>),
-    /// A fill: writes copies of a pattern to device memory. Every device supports this kind. The device
-    /// copies the pattern before the call returns. An empty or overlong pattern is an invalid argument.
+    /// A fill: writes copies of a pattern to device memory. Every device supports this kind of request. The
+    /// device copies the pattern before the call returns. An empty pattern, or one that is too long, is an
+    /// invalid argument.
     Fill(&'a Fill<'a>),
-    /// A search for elements that have a value. The device copies the value before the call returns. An empty
-    /// or overlong value, or a field outside of its element, is an invalid argument. A device that computes
-    /// lowers the search by [`Search::as_compute`].
+    /// A search for elements that contain a value. The device copies the value before the call returns. An
+    /// empty value, a value that is too long, or a field outside of its element is an invalid argument. A
+    /// device that supports compute requests can execute the search by [`Search::as_compute`].
     Search(&'a Search<'a>),
     /// A gather: copies elements by index to the host.
     ///
@@ -63,12 +65,13 @@ pub enum Request<'a> {
     /// The device checks each index when it uses the index, and writes no byte outside of the elements. An
     /// index outside of the elements makes the ticket fail with [`KernelFailed`](ErrorKind::KernelFailed).
     Scatter(&'a Scatter<'a>),
-    /// A computation: evaluates a program for each element, and reduces or stores its values. Types that the
-    /// device does not support, such as `f64` on some devices, are [`Unsupported`](ErrorKind::Unsupported).
+    /// A compute request: evaluates a program for each element, and reduces or stores its values. If the
+    /// device does not support a type, such as `f64`, the call fails with
+    /// [`Unsupported`](ErrorKind::Unsupported).
     Compute(&'a Compute<'a>),
-    /// The launch of a kernel. Failures of items do not make the ticket fail: the
-    /// [report](crate::kernel::Report) lists them. Types, operations and views that the device does not
-    /// support are [`Unsupported`](ErrorKind::Unsupported).
+    /// The launch of a kernel. Failures of items (GPU threads) do not make the ticket fail: the
+    /// [report](crate::kernel::Report) counts them. If the device does not support a type, an operation or a
+    /// view, the call fails with [`Unsupported`](ErrorKind::Unsupported).
     Launch(&'a Launch<'a>),
 }
 
@@ -113,7 +116,7 @@ impl<'a> From<&'a Vec<Transfer<'a>>> for Request<'a> {
     }
 }
 
-/// Defines the checks and the conversions of the kinds of requests other than copies.
+/// Defines the checks and conversions for all kinds of requests except copies.
 macro_rules! kinds {
     ($($Kind:ident $check:ident,)*) => {
         impl Request<'_> {

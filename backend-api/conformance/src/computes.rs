@@ -13,7 +13,7 @@ use super::Context;
 use super::context::assert_refused;
 use super::scene::Scene;
 
-/// A program under construction.
+/// A builder of a program: the instructions so far.
 struct Sketch(Vec<Instruction>);
 
 impl Sketch {
@@ -38,8 +38,7 @@ impl Sketch {
         self.push(Instruction::Cast { of, to })
     }
 
-    /// Appends a conversion to or from a float of 16 bits; 0 in place of a NaN's bits, which are
-    /// unspecified.
+    /// Appends a conversion from or to a 16-bit float. A NaN becomes 0, because a NaN's bits are unspecified.
     fn converted(&mut self, op: Unary, of: Value) -> Value {
         let yes = self.push(Instruction::Unary { op, of });
         if self.of(yes).is_float() {
@@ -57,8 +56,8 @@ impl Sketch {
         Program::new(self.0.clone()).expect("the program must be valid")
     }
 
-    /// Returns the value in a form that can be stored and compared: bools as bytes, and 0 in place of a
-    /// NaN, whose bits are unspecified.
+    /// Converts a value for storage and comparison: a bool to a byte, and a NaN to 0, because a NaN's bits
+    /// are unspecified.
     fn storable(&mut self, value: Value) -> Value {
         let of = self.of(value);
         if of == Type::Bool {
@@ -232,18 +231,18 @@ pub(super) fn computations_with_every_operation(cx: &Context<'_>) {
     }
 }
 
-/// Returns the values of a program for whose type `fits` returns true.
+/// Returns the program's values with a type for which `fits` returns true.
 fn values_of(program: &Program, fits: &dyn Fn(Type) -> bool) -> Vec<Value> {
     (0..).map(Value).zip(program.types()).filter(|(_, of)| fits(**of)).map(|(value, _)| value).collect()
 }
 
-/// Returns a value of a type, if the program has one.
+/// Returns a random value of the type `of`, if the program has one.
 fn of_type(sketch: &Sketch, of: Type, random: &mut SplitMix64) -> Option<Value> {
     let known = values_of(&sketch.program(), &|known| known == of);
     (!known.is_empty()).then(|| random.pick(&known))
 }
 
-/// Adds a call of a function of numbers of a type, if the program has some.
+/// Appends a call of a scalar function on numbers of the type `of`, if the program has such numbers.
 fn push_call(sketch: &mut Sketch, of: Type, random: &mut SplitMix64) {
     let (a, b) = (of_type(sketch, of, random), of_type(sketch, of, random));
     let condition = of_type(sketch, Type::Bool, random);
@@ -318,7 +317,7 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
     sketch
 }
 
-/// Returns a program with a value that is cast to types one after the other.
+/// Returns a program that casts a value to each of the types in turn, and the last value.
 fn casted(sketch: &Sketch, value: Value, types: &[Type]) -> (Program, Value) {
     let mut sketch = Sketch(sketch.0.clone());
     let value = sketch.storable(value);
@@ -396,7 +395,7 @@ pub(super) fn random_computations(cx: &Context<'_>) {
     }
 }
 
-/// Returns one action of each kind.
+/// Returns one action of each kind: search, sum, extremes, histogram and stores.
 fn every_action<'a>(
     value: Value,
     predicate: Value,
@@ -481,8 +480,8 @@ pub(super) fn computations_of_many_elements(cx: &Context<'_>) {
     }
 }
 
-/// Checks kernels in which one thread processes several adjacent short elements. The element counts also
-/// leave a rest that fills no whole thread.
+/// Checks kernels in which one GPU thread processes several adjacent short elements. Some element counts
+/// leave too few elements for the last thread.
 pub(super) fn computations_of_short_elements(cx: &Context<'_>) {
     const MOST: usize = 70_001;
     // Byte offsets (multiples of 16) of the second source, and of the target with wider elements.

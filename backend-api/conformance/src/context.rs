@@ -14,7 +14,7 @@ use backend_api::{
 
 use super::limits::Limits;
 
-/// Operations of the requests that every device supports.
+/// Operations of the requests that every device must support.
 const ALWAYS_KNOWN: [&str; 2] = ["submit", "fill"];
 
 /// The argument of every check: the device under test, and the limits of the check.
@@ -73,8 +73,8 @@ impl<'a> Context<'a> {
         self.skipped.borrow().clone()
     }
 
-    /// Returns true if the device knows these kinds of requests, named by their
-    /// [operations](Request::operation). If not, records that a part of the check is skipped.
+    /// Returns true if the device supports these kinds of requests, named by their
+    /// [operations](Request::operation). Otherwise records that the check skips a part.
     pub(super) fn knows(&self, operations: &[&str]) -> bool {
         let (memory, host) = (self.memory(64), self.host(64));
         let (elements, place) = (Elements { start: memory.at(0), count: 0, stride: 8 }, host.at(0));
@@ -140,7 +140,7 @@ impl<'a> Context<'a> {
         self.device.wait(ticket).expect("the submitted work must succeed");
     }
 
-    /// Submits a fill of the first `bytes` bytes of device memory, without a wait for its end.
+    /// Submits a fill of the first `bytes` bytes of device memory; does not wait.
     #[track_caller]
     pub(super) fn fill(
         &self,
@@ -152,8 +152,7 @@ impl<'a> Context<'a> {
         queue.submit(&Fill { to: memory.at(0), bytes, pattern }).expect("the fill must succeed")
     }
 
-    /// Submits a copy of the first `bytes` bytes of host memory to the start of device memory, without a wait
-    /// for its end.
+    /// Submits a copy of the first `bytes` bytes of host memory to the start of device memory; does not wait.
     #[track_caller]
     pub(super) fn upload(
         &self,
@@ -167,8 +166,7 @@ impl<'a> Context<'a> {
             .expect("the upload must succeed")
     }
 
-    /// Submits a copy of the first `bytes` bytes of device memory to the start of host memory, without a wait
-    /// for its end.
+    /// Submits a copy of the first `bytes` bytes of device memory to the start of host memory; does not wait.
     #[track_caller]
     pub(super) fn download(
         &self,

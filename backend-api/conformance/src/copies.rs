@@ -5,7 +5,8 @@ use backend_api::{HostMemory, Transfer};
 use super::Context;
 use super::scene::Scene;
 
-/// Sizes around the units that copies are divided into: words, vectors, cache lines, pages.
+/// Copy lengths in bytes, around the units into which devices divide copies: words, vectors, cache lines,
+/// pages.
 pub(super) const SMALL: [usize; 30] = [
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 23, 24, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127,
     128, 129,

@@ -13,7 +13,7 @@ use backend_api::{Error, ErrorKind};
 use super::Context;
 use super::launches::{REPORT, accepted, report, scene};
 
-/// `x[i] = x[i] * by + add`.
+/// PTX code of the kernel `x[i] = x[i] * by + add`.
 const PTX: &str = "
 .version 6.0
 .target sm_50

@@ -19,14 +19,14 @@ fn numbers(cx: &Context<'_>, count: u64) -> CaseView {
     CaseView { stride: 8, count, bytes: cx.noise(count, count as usize * 8), shift: 0 }
 }
 
-/// Returns code that stores the register `value`, of 64 bits, in the item's own element. The code uses `zero`
-/// as the register of the index.
+/// Returns code that stores the 64-bit register `value` in the item's own element. The code overwrites the
+/// register `zero`.
 fn stored(value: Reg, zero: Reg) -> [Op; 2] {
     [Op::Literal { to: zero, bits: 0 }, Op::Store { view: 0, at: zero, offset: 0, of: OF, value }]
 }
 
-/// Returns a kernel in which each group reverses its elements twice by a group array and barriers. Each item
-/// also mixes its group, the number of groups and its own number into the result.
+/// Returns a kernel whose groups each reverse their elements twice, by a group array and barriers. Each item
+/// also adds its group's number, the number of groups and its own number to the result.
 fn turning(group_len: u32) -> Body {
     let [value, own_place, last, other, zero, sum] = [0, 1, 2, 3, 4, 5].map(Reg);
     let sub = |to, left, right| Op::Binary { op: Binary::Sub, to, left, right };
@@ -246,8 +246,8 @@ pub(super) fn operations_across_lanes(cx: &Context<'_>) {
     }
 }
 
-/// Returns a kernel in which all items apply the atomic `op` to a few elements of a view and of a group
-/// array. At its end the kernel adds the group array to the view.
+/// Returns a kernel whose items all apply the atomic `op` to a few elements of a view and of a group array.
+/// At the end the kernel adds the group array to the view.
 fn changing(op: Rmw, of: Type) -> Body {
     let memory = Memory::Value(of);
     let [item, bin, value, bound, zero, total] = [0, 1, 2, 3, 4, 5].map(Reg);
@@ -330,8 +330,8 @@ pub(super) fn atomics_of_every_kind(cx: &Context<'_>) {
     }
 }
 
-/// Returns a kernel whose items append their own number to a view. Each item takes the index from a counter,
-/// which it increases by an atomic addition or by compare-exchange.
+/// Returns a kernel whose items append their own number to a view. Each item takes its index from a counter,
+/// by an atomic addition or, if `by_exchange` is true, by compare-exchange.
 fn taking(by_exchange: bool) -> Body {
     let [item, zero, one, place, next, seen] = [0, 1, 2, 3, 4, 5].map(Reg);
     let at = Place::View { view: 0, at: zero, offset: 0 };

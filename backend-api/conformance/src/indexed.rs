@@ -11,7 +11,7 @@ use super::context::{assert_bytes, assert_holds, assert_refused};
 use super::scene::{Gathered, IndexedKind, Scattered, Scene};
 use super::searches::strides;
 
-/// Work that fails, with the memory that it accesses.
+/// Work that will fail, with the memory that it accesses.
 pub(super) struct Failing {
     pub ticket: Ticket,
     _memory: DeviceBuffer<dyn Device>,
@@ -145,8 +145,8 @@ pub(super) fn gathers_and_scatters_of_elements_in_pages(cx: &Context<'_>) {
 }
 
 /// Checks gathers and scatters of elements of several lengths. The pages of the elements are striped over the
-/// places `bases`, each of 90 000 bytes. `read` returns all bytes of the memory of a place. Returns false if
-/// the device does not support striped elements.
+/// memories at `bases`, each of 90 000 bytes. `read` returns all bytes of one of the memories. Returns false
+/// if the device does not support striped elements.
 pub(super) fn elements_in_pages(
     cx: &Context<'_>,
     bases: &[DeviceSpan<'_>],
@@ -243,8 +243,8 @@ pub(super) fn gathers_and_scatters_of_large_elements(cx: &Context<'_>) {
     scene.assert_as_expected("a gather of large elements");
 }
 
-/// Returns indices that are out of bounds for `count` elements: just behind the end, and so large that a
-/// multiplication or a truncation could make them small.
+/// Returns indices that are out of bounds for `count` elements: just beyond the end, and so large that
+/// overflow or truncation could make them small.
 fn outside(count: u64) -> [u64; 9] {
     [count, count + 1, u64::MAX - 1, u64::MAX - 2, 1 << 32, (1 << 32) + 1, 1 << 61, 1 << 63, (1 << 61) + 2]
 }

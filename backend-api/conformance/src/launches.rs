@@ -18,13 +18,14 @@ use super::limits::Limits;
 use super::random::{Case, CaseView};
 use super::scene::{Scene, words};
 
-/// Lengths of a scene's device and host memory, and offset of the launch report in its host memory.
+/// Lengths in bytes of a scene's device and host memory, and the offset of the launch report in the host
+/// memory.
 const MEMORY_BYTES: usize = 512 << 10;
 const HOST_BYTES: usize = 4096;
 pub(super) const REPORT: usize = 1032;
-/// Default number of random kernels. It is small, because the device must translate each kernel.
+/// Default number of random kernels. It is small, because the device must compile each kernel.
 const RANDOM_CASES: u64 = 12;
-/// Largest number of kernels with wrong results after which the check ends.
+/// Number of kernels with wrong results after which the check ends early.
 const DIFFERENCES_MOST: usize = 20;
 
 pub(super) fn scene<'a>(cx: &'a Context<'_>) -> Scene<'a> {
@@ -54,7 +55,7 @@ pub(super) fn launch_of<'a>(case: &'a Case, views: &'a [LaunchView<'a>], scene: 
     }
 }
 
-/// Returns the offsets of a case's views, which lie one after the other in the device memory.
+/// Returns the offset of each view of a case in device memory, in bytes. The views follow one another.
 fn places(case: &Case) -> Vec<usize> {
     let mut next = 8;
     let place = |view: &CaseView| {
@@ -79,7 +80,7 @@ pub(super) fn views_of(case: &Case, scene: &Scene<'_>) -> Vec<LaunchView<'static
     places(case).into_iter().zip(&case.views).map(view).collect()
 }
 
-/// Reads the launch report from the scene's host memory, and copies it to the model.
+/// Reads the launch report from the scene's host memory, and adds it to the expected contents.
 pub(super) fn report(scene: &mut Scene<'_>) -> Report {
     let mut bytes = [0; Report::BYTES as usize];
     scene.host.read(REPORT, &mut bytes);
@@ -87,7 +88,8 @@ pub(super) fn report(scene: &mut Scene<'_>) -> Report {
     words(&bytes).try_into().map(Report::from_words).expect("a report has four words of 8 bytes")
 }
 
-/// Launches a case, waits, and compares all memory. Returns false if the device does not support the case.
+/// Launches a case, waits for it, and compares all memory. Returns false if the device does not support the
+/// case.
 pub(super) fn run(cx: &Context<'_>, scene: &mut Scene<'_>, case: &Case) -> bool {
     let what = case.kernel.name().to_owned();
     let places = places(case);
@@ -112,7 +114,7 @@ pub(super) fn run(cx: &Context<'_>, scene: &mut Scene<'_>, case: &Case) -> bool 
     true
 }
 
-/// Creates a case without parameters and tables.
+/// Creates a case without parameters and tables, with the given body and views.
 pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> Case {
     Case {
         kernel: VerifiedKernel::new(body).expect("the kernel's body must be valid").named(name),
@@ -126,12 +128,12 @@ pub(super) fn case(name: &str, body: Body, items: u64, views: Vec<CaseView>) -> 
     }
 }
 
-/// Declares a view of numbers of 64 bits with a tile of one element.
+/// Declares a view of 64-bit numbers, of which each item may write its own.
 pub(super) fn own() -> ViewDecl {
     ViewDecl { access: Access::Write { tile: 1 }, fields: vec![(0, Memory::Value(Type::U64))] }
 }
 
-/// Creates the kernel `x[i] = x[i] * factor + i` on numbers of 64 bits.
+/// Creates the kernel `x[i] = x[i] * factor + i` on 64-bit numbers.
 fn recurrence() -> VerifiedKernel {
     let (of, [at, value, more]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let body = Body {
@@ -189,7 +191,7 @@ fn numbers(of: Type) -> Vec<u64> {
     all.into_iter().map(|bits| bits & of.mask()).collect()
 }
 
-/// Returns the low bytes of three numbers for each pair of numbers: the pair and another number.
+/// Returns the input of a kernel: for each pair of numbers, the low bytes of the pair and of a third number.
 fn operands(numbers: &[u64], bytes: usize) -> Vec<u8> {
     let mut input = Vec::new();
     for (i, a) in numbers.iter().enumerate() {
@@ -285,8 +287,8 @@ pub(super) fn launches_with_every_operation(cx: &Context<'_>) {
     }
 }
 
-/// Prepares the launches of all cases in two calls. Ignores unsupported cases: the device reports them again
-/// at the launch.
+/// Calls `prepare` for the launches of all cases, in two calls. Ignores unsupported cases, because the device
+/// also refuses their launches.
 fn prepare(cx: &Context<'_>, scene: &Scene<'_>, cases: &[Case]) {
     let views: Vec<Vec<LaunchView<'_>>> = cases.iter().map(|case| views_of(case, scene)).collect();
     let launches: Vec<Launch<'_>> =
@@ -303,7 +305,8 @@ fn prepare(cx: &Context<'_>, scene: &Scene<'_>, cases: &[Case]) {
     }
 }
 
-/// `VMARRAY_TEST_KERNELS` sets the number of kernels, and `VMARRAY_TEST_SEED` the first seed.
+/// Launches random kernels. The environment variable `VMARRAY_TEST_KERNELS` sets their number, and
+/// `VMARRAY_TEST_SEED` the first seed.
 pub(super) fn random_launches(cx: &Context<'_>) {
     let named = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = named("VMARRAY_TEST_KERNELS").unwrap_or(RANDOM_CASES);
@@ -327,8 +330,8 @@ pub fn launch_all<D: Device>(device: &Arc<D>, seeds: Range<u64>) -> u64 {
     launch_seeds(&Context::new(&erased(device), Limits::default()), seeds)
 }
 
-/// Launches the random cases of the seeds, several at a time, and compares their results. Returns the number
-/// of cases that the device supports.
+/// Launches the random cases of the seeds, several at the same time, and compares their results. Returns the
+/// number of cases that the device supports.
 fn launch_seeds(cx: &Context<'_>, seeds: Range<u64>) -> u64 {
     let mut scene = scene(cx);
     let (mut carried_out, mut differences) = (0, Vec::new());
@@ -592,8 +595,8 @@ fn copying_kernel() -> VerifiedKernel {
     copying.expect("the kernel's body must be valid")
 }
 
-/// Waits for all submitted work, so that an effect of a refused launch becomes visible, and checks that only
-/// the accepted launch had an effect.
+/// Waits for all submitted work, because only then an effect of a refused launch would be visible. Checks
+/// that only the accepted launch had an effect.
 fn expect_first_launch(scene: &mut Scene<'_>) {
     let ticket = scene.submit(&[]);
     scene.settle(ticket);

@@ -124,7 +124,7 @@ impl Check {
     }
 }
 
-/// Returns the device without its type, so that the checks are compiled once for all types.
+/// Converts the device to a trait object, because the checks are then compiled only once.
 fn erased<D: Device>(device: &Arc<D>) -> Arc<dyn Device> {
     Arc::<D>::clone(device)
 }
@@ -340,7 +340,7 @@ macro_rules! __conformance_define_tests {
     };
 }
 
-/// Returns the kinds of requests that all checks of a module need, besides copies and fills.
+/// Returns the kinds of requests that all checks of a module submit, in addition to copies and fills.
 const fn needs(module: &str) -> &'static [&'static str] {
     match module.as_bytes() {
         b"searches" => &["search"],
@@ -369,7 +369,8 @@ macro_rules! define_checks {
     };
 }
 
-/// The list of all checks by module. The macro passes the list to another macro, which is its first argument.
+/// The list of all checks by module. The macro passes the list to another macro, which the caller names as
+/// first argument.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_list {

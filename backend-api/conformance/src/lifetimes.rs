@@ -15,7 +15,7 @@ use super::{Context, Outcome};
 
 const BYTES: u64 = 300_000;
 
-/// Returns a queue with many fills in flight, so that the next submission starts late.
+/// Returns a queue with many fills in flight, so that the next submission cannot start soon.
 fn busy_queue(cx: &Context<'_>, memory: &DeviceBuffer<dyn Device>) -> Queue<dyn Device> {
     let queue = cx.queue();
     for round in 0..24 {
@@ -142,7 +142,7 @@ pub(super) fn ending_a_queue_waits_for_its_work(cx: &Context<'_>) {
     }
 }
 
-/// A queue or a piece of memory, which is released on drop.
+/// A queue, a buffer or host memory; dropping it releases it.
 trait Held {}
 impl<T> Held for T {}
 

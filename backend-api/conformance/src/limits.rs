@@ -50,7 +50,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Returns 32 MiB, 30 seconds and the seed 0.
+    /// The default limits: 32 MiB of memory, 30 seconds of patience, and the seed 0.
     fn default() -> Self {
         Self { bytes: 32 << 20, patience: Duration::from_secs(30), seed: 0 }
     }

@@ -307,8 +307,8 @@ pub(super) fn a_full_device_says_so_and_goes_on(cx: &Context<'_>) {
     }
 }
 
-/// Returns the likely boundaries between driver allocations in memory of `bytes` bytes, in ascending order. A
-/// backend may use allocations of the largest length, of a rounded length, or of equal lengths.
+/// Returns the likely boundaries between driver allocations in a buffer of `bytes` bytes, in ascending order.
+/// A backend may join allocations of the largest length, of a rounded length, or of equal lengths.
 fn likely_seams(largest: usize, bytes: usize) -> Vec<usize> {
     let rounded = [512, 4096, 1 << 16, 1 << 21].map(|to| largest / to * to);
     let even = [2, 3].map(|pieces| bytes.div_ceil(pieces));
@@ -490,7 +490,7 @@ pub(super) fn wiping_spares_used_and_imported_memory(cx: &Context<'_>) {
 /// vector.
 struct Imported<'a> {
     device: &'a dyn Device,
-    /// The allocation, which the drop takes.
+    /// The imported host memory, which `drop` releases.
     host: ManuallyDrop<HostAllocation>,
 }
 

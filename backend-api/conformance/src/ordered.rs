@@ -30,8 +30,8 @@ fn noise(cx: &Context<'_>, seed: u64, count: u64, stride: u64) -> CaseView {
     CaseView { stride, count, bytes: cx.noise(seed, (count * stride) as usize), shift: 0 }
 }
 
-/// Returns a kernel whose items release and acquire their own value in a view and in a group array, exchange
-/// it, and store a byte in the element with the opposite index.
+/// Returns a kernel for release and acquire. Each item releases and acquires its own value in a view and in a
+/// group array, and exchanges it. It also stores a byte in the element with the opposite index.
 fn handing_on(of: Type, items: u64) -> Body {
     let memory = Memory::Value(of);
     let [item, within, last, value, unused, found, byte] = [0, 1, 2, 3, 4, 5, 6].map(Reg);
@@ -80,7 +80,8 @@ pub(super) fn values_are_released_and_acquired(cx: &Context<'_>) {
     }
 }
 
-/// Returns a kernel that copies an element of six fields from the opposite index to the own one.
+/// Returns a kernel that copies elements of six fields: each item reads the element with the opposite index,
+/// and writes its own.
 fn moving(of: Type, items: u64) -> Body {
     let memory = Memory::Value(of);
     let [item, last, zero] = [0, 1, 2].map(Reg);
@@ -135,9 +136,9 @@ pub(super) fn elements_of_several_fields_are_moved(cx: &Context<'_>) {
     }
 }
 
-/// Returns a kernel whose groups wait for one another in the order of numbers from a counter, view 0. Group
-/// `n` acquires element `n` of view 1 and releases element `n + 1`: the same number plus an element that
-/// group `n - 1` has stored in view 2, which each group fills.
+/// Returns a kernel whose groups wait for one another in the order of their numbers, which they take from a
+/// counter in view 0. Group `n` acquires element `n` of view 1. It releases element `n + 1`: the acquired
+/// number plus an element that group `n - 1` has stored in view 2.
 fn waiting() -> Body {
     let [item, zero, one, tile, sum, other, number, place] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let [is_first, done] = [8, 9].map(Reg);

@@ -75,7 +75,7 @@ pub(super) fn done_means_all_work_before_is_done(cx: &Context<'_>) {
     assert_holds("downloads, read after the last one", &scene.host, 0, &scene.expected_host);
 }
 
-/// Checks `order_after` with data that passes through three queues in a circle.
+/// Checks `order_after` with data that passes through three queues in a ring.
 pub(super) fn order_after_carries_effects_between_queues(cx: &Context<'_>) {
     const BYTES: u64 = 100_000;
     const ROUNDS: u64 = 30;

@@ -216,7 +216,7 @@ fn memory_without_a_link_is_unknown(cx: &Pair<'_>) {
     assert_memory(&cx.peer, "the peer's memory after refused requests", &peer, &[2; 100]);
 }
 
-/// Creates the kernel `y[i] = x[i] + i` on numbers of 64 bits.
+/// Creates the kernel `y[i] = x[i] + i` on 64-bit numbers.
 fn kernel() -> VerifiedKernel {
     let (of, [at, value, index]) = (Memory::Value(Type::U64), [0, 1, 2].map(Reg));
     let view = |access| ViewDecl { access, fields: vec![(0, of)] };

@@ -325,12 +325,12 @@ fn number(rng: &mut SplitMix64, of: Type) -> u64 {
     bits & of.mask()
 }
 
-/// Number of registers of each type that statements read and write.
+/// Number of registers of each type that random statements use as operands and results.
 const EACH: usize = 3;
-/// Maximum number of statements of a program.
+/// Maximum number of statements of a random program.
 const STATEMENTS: usize = 40;
 
-/// An enclosing block or loop.
+/// A block or loop that encloses the generated statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Label {
     Block,
@@ -344,10 +344,10 @@ struct Maker<'r> {
     rng: &'r mut SplitMix64,
     types: Vec<Type>,
     body: Body,
-    /// First of the [`EACH`] consecutive registers of each type in [`Self::types`].
+    /// For each type in [`Self::types`], the first of its [`EACH`] consecutive registers.
     pools: Vec<u32>,
     left: usize,
-    /// Lengths of the views that the kernel only reads, or changes by atomics.
+    /// Number of elements of each view that the kernel only reads, or changes by atomics.
     counts: Vec<u64>,
     /// Number of views without atomics. They precede the views with atomics.
     plain: usize,
@@ -356,7 +356,7 @@ struct Maker<'r> {
     changes: Vec<Vec<Rmw>>,
     /// The arrays of the group: one for exchange between items, and one for atomics.
     shared: Option<[u16; 2]>,
-    /// Offset of the last allocation from the private heap, if the program has any.
+    /// Register with the offset of the last allocation from the private heap, if the program has any.
     taken: Option<Reg>,
     /// The enclosing blocks and loops.
     labels: Vec<Label>,
@@ -457,7 +457,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Declares views with contiguous elements of one number, and parameters.
+    /// Declares views whose elements are single, contiguous numbers; and parameters.
     fn declare_dense(&mut self) {
         for of in self.types.clone() {
             let first = self.body.registers.len() as u32;
@@ -478,7 +478,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Returns statements without branches on the item's own elements, and a store to each view.
+    /// Returns statements without branches on the item's own elements, and a store to each written view.
     fn straight(&mut self) -> Vec<Op> {
         let [item, zero] = [Type::U64; 2].map(|of| self.fresh(of));
         let mut code = vec![Op::Builtin { to: item, what: Builtin::Item }, Op::Literal { to: zero, bits: 0 }];
@@ -510,14 +510,14 @@ impl<'r> Maker<'r> {
         code
     }
 
-    /// Returns a type that supports all atomics.
+    /// Returns a random type that supports all atomics.
     fn atomic_type(&mut self) -> Type {
         let has = |of: &Type| of.is_integer() && of.bytes() >= 4;
         let types: Vec<Type> = self.types.iter().copied().filter(has).collect();
         self.rng.pick(&types)
     }
 
-    /// Returns an atomic operation whose result does not depend on the order of the items.
+    /// Returns a random atomic operation whose result does not depend on the order of the items.
     fn change(&mut self) -> Rmw {
         self.rng.pick(&[Rmw::Add, Rmw::Min, Rmw::Max, Rmw::And, Rmw::Or, Rmw::Xor])
     }
@@ -549,7 +549,7 @@ impl<'r> Maker<'r> {
         self.shared = Some([first, first + 1]);
     }
 
-    /// Returns code that writes every register of the pools.
+    /// Returns code that writes every register before the program reads it.
     fn begin(&mut self) {
         // Write all registers first, including the register with the private heap's offset, because code may
         // read it before the first allocation.
@@ -574,7 +574,8 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Returns the program: blocks with early exits, barriers between the blocks, and stores of the results.
+    /// Returns the random program: blocks with early exits, barriers between the blocks, and stores of the
+    /// results.
     fn program(&mut self) -> Vec<Op> {
         let mut code = Vec::new();
         while self.left > 0 {
@@ -590,9 +591,9 @@ impl<'r> Maker<'r> {
         code
     }
 
-    /// Appends code that all items of a group execute in uniform control flow. At its end an item may leave,
-    /// or continue, the innermost `open` enclosing labels. This is valid because no barrier follows before
-    /// the end of these labels.
+    /// Appends code that all items of a group execute in uniform control flow. At its end an item may leave
+    /// or continue one of the innermost `open` enclosing blocks and loops. This is valid because no barrier
+    /// follows before their end.
     fn together(&mut self, code: &mut Vec<Op>, open: usize) {
         for later in (0..1 + self.rng.index(2)).rev() {
             let end = self.left.saturating_sub(8);
@@ -668,8 +669,8 @@ impl<'r> Maker<'r> {
         code.push(Op::Loop { body });
     }
 
-    /// Appends statements until only `end` of the program's statements are left. They do not leave outer
-    /// blocks.
+    /// Appends a block of random statements until only `end` of the program's statements remain. Its
+    /// statements do not leave outer blocks.
     fn block(&mut self, code: &mut Vec<Op>, end: usize) {
         let labels = std::mem::replace(&mut self.labels, vec![Label::Block]);
         let mut body = Vec::new();
@@ -871,7 +872,7 @@ impl<'r> Maker<'r> {
         to
     }
 
-    /// Returns an index that is mostly below a length.
+    /// Returns a register with a random index, which is mostly below `len`.
     fn index(&mut self, code: &mut Vec<Op>, len: u64) -> Reg {
         if self.rng.below(60) == 0 {
             return self.reg(Type::U64);
@@ -963,7 +964,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Appends a conversion between `F32` and the bits of a float of 16 bits, but not of a NaN.
+    /// Appends a conversion between `F32` and the bits of a 16-bit float; a NaN becomes another value.
     fn half(&mut self, code: &mut Vec<Op>, from: Type) {
         let ops: Vec<Unary> = Unary::CONVERSIONS.into_iter().filter(|op| op.takes(from)).collect();
         let op = self.rng.pick(&ops);
@@ -982,7 +983,8 @@ impl<'r> Maker<'r> {
         code.push(Op::Select { to, when: same, yes: bits, no: zero });
     }
 
-    /// Appends a reinterpretation of a number's bits, but not of a NaN's, which are unspecified.
+    /// Appends a reinterpretation of a number's bits as another type; skips NaNs, because their bits are
+    /// unspecified.
     fn bits(&mut self, code: &mut Vec<Op>, from: Type) {
         let types: Vec<Type> = self.types.iter().copied().filter(|of| of.bytes() == from.bytes()).collect();
         let of = self.rng.pick(&types);

@@ -13,7 +13,7 @@ use super::context::assert_refused;
 use super::reference::ReferenceDevice;
 use super::scene::Scene;
 
-/// Submits every kind of request that the device knows to a queue, on the given memory. The requests are
+/// Submits every kind of request that the device supports, with the given queue and memory. The requests are
 /// valid for memory of 1024 bytes.
 fn ask_for_everything(
     cx: &Context<'_>,
@@ -117,7 +117,7 @@ pub(super) fn unknown_names_are_refused(cx: &Context<'_>) {
     scene.assert_as_expected("memory after calls with unknown handles");
 }
 
-/// The release of an unknown handle must have no effect on either device.
+/// Releases handles that the device does not know, which must have no effect on either device.
 fn release_unknown(
     device: &dyn Device,
     other: &ReferenceDevice,
@@ -137,8 +137,8 @@ fn release_unknown(
     assert_eq!(byte, 0, "a release on one device must not change another device's host memory");
 }
 
-/// Returns offsets and lengths of ranges that exceed memory of `length` bytes. In some of them offset plus
-/// length overflows.
+/// Returns pairs of offset and length of ranges that end beyond memory of `length` bytes. In some pairs the
+/// sum overflows.
 fn outside(length: u64) -> [(u64, u64); 11] {
     let half = 1 << 63;
     [
@@ -196,8 +196,8 @@ fn assert_refuses(what: &str, queue: &Queue<dyn Device>, request: Gather<'_>) {
     assert_refused(&format!("a scatter: {what}"), scatter, ErrorKind::InvalidArgument);
 }
 
-/// Elements that exceed memory of 1000 bytes, as start, count and stride. For some of them count times stride
-/// overflows to a small number.
+/// Elements that end beyond memory of 1000 bytes: start, count and stride. In some of them the product of
+/// count and stride overflows to a small number.
 const ELEMENTS_OUTSIDE: [(u64, u64, u64); 9] = [
     (0, 126, 8),
     (1, 125, 8),

@@ -12,17 +12,16 @@ pub(super) use IndexedKind::{Gathered, Scattered};
 use super::context::{assert_bytes, assert_holds};
 use super::{Context, reference};
 
-/// The two kinds of requests that access elements by index.
+/// The two kinds of requests that access elements by index: gather and scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IndexedKind {
     Gathered,
     Scattered,
 }
 
-/// A queue, a device buffer and a host buffer, with the expected contents of both buffers.
-///
-/// Both memories begin with different random bytes, so that the comparison detects a copy to or from a wrong
-/// place.
+/// A test helper: a queue, a device buffer and a host buffer, with the expected contents of both buffers.
+/// Both buffers begin with different random bytes, so that the comparison detects a copy from or to a wrong
+/// offset.
 pub(super) struct Scene<'a> {
     pub cx: &'a Context<'a>,
     // Rust drops fields in this order. The drop of the queue comes first, so that its work is over before the
@@ -368,8 +367,8 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-/// Compares the answer of a search with the expected one: the number of matches, the number of listed
-/// indices, and the indices.
+/// Compares the answer of a search with the expected answer: the numbers of matches and of listed indices,
+/// and the indices.
 #[track_caller]
 fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
     let (total, listed) = (words[0], words[1]);

@@ -7,15 +7,15 @@ use super::context::assert_holds;
 use super::scene::Scene;
 use super::{Context, reference};
 
-/// Returns the strides of common element types and records. Some elements are too long for the registers of a
-/// kernel.
+/// Returns element lengths in bytes for searches: lengths of common types and records, and some that exceed a
+/// kernel's registers.
 pub(super) fn strides() -> impl Iterator<Item = usize> {
     (1..=64).chain([65, 96, 100, 127, 128, 255, 256, 257, 1000, 4096])
 }
 
 /// Creates elements for a search. An element for which `matches` is true has `value` at `field_offset`; the
-/// other elements differ from it in one byte. More copies of `value` follow behind the last element, to
-/// detect a search that reads too far.
+/// other elements differ from it in one byte. More copies of `value` follow after the last element, to detect
+/// a search that reads beyond the end.
 fn haystack(
     count: usize,
     stride: usize,

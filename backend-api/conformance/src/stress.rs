@@ -14,7 +14,7 @@ use super::{Context, Limits};
 const MEMORY: usize = 60_000;
 const HOST: usize = 50_000;
 
-/// Submits one random request, of any kind.
+/// Submits one random request of a random kind.
 fn step(scene: &mut Scene<'_>, random: &mut SplitMix64, knows_kernels: bool) {
     let mut below = |bound: usize| random.index(bound);
     let bytes = [1, 16, 300, 5000, 20_000][below(5)];
@@ -77,7 +77,7 @@ fn step(scene: &mut Scene<'_>, random: &mut SplitMix64, knows_kernels: bool) {
     }
 }
 
-/// Returns the generator of the random program `program`. It depends on the seed in the
+/// Returns the random number generator of the random program `program`. It depends on the seed in the
 /// [`Limits`](super::Limits).
 fn random(cx: &Context<'_>, program: u64) -> SplitMix64 {
     SplitMix64::new(SplitMix64::new(cx.limits().seed).next() ^ program)

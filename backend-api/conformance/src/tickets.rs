@@ -211,7 +211,7 @@ impl Woken {
         Self { waker: Arc::new(Telling(sender)).into(), times }
     }
 
-    /// Waits for `times` more wake-ups.
+    /// Blocks until the waker has been woken `times` more times.
     #[track_caller]
     fn assert_comes(&self, times: u32, patience: Duration) {
         for time in 0..times {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use backend_api::kernel::Report;
 use backend_api::{BufferId, DeviceSpan, Elements, HostId, HostSpan, Request, Search, Transfer};
 
-/// Ranges of bytes by memory, ascending and disjoint.
+/// Ranges of bytes with the id of their memory, ascending and disjoint.
 #[derive(Debug)]
 pub(crate) struct Ranges<K>(Vec<(K, Range<u64>)>);
 
@@ -49,12 +49,12 @@ impl<K: Ord + Copy> Ranges<K> {
         false
     }
 
-    /// The whole of some memory.
+    /// Returns the range of all bytes of a buffer or of host memory.
     pub(crate) fn all_of(memory: K) -> Self {
         Self(vec![(memory, 0..u64::MAX)])
     }
 
-    /// Returns true if any of the ranges contains a byte of `range`.
+    /// Returns true if one of the ranges overlaps with `range` of `memory`.
     pub(crate) fn meet(&self, memory: K, range: &Range<u64>) -> bool {
         let mut own = self.0.iter().filter(|(other, _)| *other == memory);
         own.any(|(_, own)| own.start < range.end && range.start < own.end)
@@ -73,10 +73,10 @@ impl<K: Ord + Copy> Ranges<K> {
     }
 }
 
-/// The source of the bytes that a request writes to device memory.
+/// The source of the bytes that a request writes to device memory, if it writes any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The request reads only.
+    /// The request does not write to device memory.
     #[default]
     Read,
     /// The request writes only bytes from the host, so it has the same effect on every device.
@@ -85,11 +85,11 @@ pub(crate) enum Effect {
     FromDevice,
 }
 
-/// The ranges that a request reads and writes.
+/// The ranges of memory that a request reads and writes.
 #[derive(Debug, Default)]
 pub(crate) struct AccessSet {
     pub(crate) effect: Effect,
-    /// True if one device alone executes some of its reads.
+    /// True if a mirror executes some of the request's reads on only one device.
     reads_alone: bool,
     pub(crate) reads: Ranges<BufferId>,
     pub(crate) writes: Ranges<BufferId>,
@@ -98,7 +98,7 @@ pub(crate) struct AccessSet {
 }
 
 impl AccessSet {
-    /// Returns the ranges of a request that passed its check.
+    /// Returns the ranges of a request that has passed its check.
     pub(crate) fn of(request: &Request<'_>) -> Self {
         let mut touches = Self::default();
         touches.add(request);
@@ -203,8 +203,8 @@ impl AccessSet {
         self.host_writes.add(at.host(), at.offset(), bytes);
     }
 
-    /// Returns true if a request must wait for a request in flight, because the queues of the devices do not
-    /// order the two. There are two cases:
+    /// Returns true if a new request must wait for the request in flight `under_way`, because the devices'
+    /// queues do not order the two requests. There are two cases:
     ///
     /// - One request changes host memory that the other request uses.
     /// - The new request changes device memory that the request in flight reads on only one device. If that
@@ -224,7 +224,7 @@ impl AccessSet {
         self.host_reads.has(host) || self.host_writes.has(host)
     }
 
-    /// An estimate of the amount of work, in bytes.
+    /// Returns an estimate of the request's work, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.reads.bytes() + self.writes.bytes()
     }

@@ -71,7 +71,7 @@ pub struct Checksummed<D: Device + ?Sized> {
     unit_bytes: u64,
     hosts: RwLock<HashMap<HostId, HostBytes>>,
     checks: Checks,
-    /// The buffers that were not released.
+    /// The buffers that the program has not released.
     buffers: Mutex<HashSet<BufferId>>,
 }
 
@@ -79,7 +79,7 @@ fn forget_all(touches: &AccessSet) {
     touches.writes.iter().for_each(|(buffer, bytes)| table::forget(*buffer, bytes));
 }
 
-/// Invalidates the elements that a list of a request names.
+/// Invalidates the checksums of the elements that a scatter's list of indices names.
 fn forget_listed(elements: &LaunchView<'_>, list: HostBytes) {
     let mut buffer = Vec::new();
     // SAFETY: the request borrows the memory.
@@ -87,7 +87,7 @@ fn forget_listed(elements: &LaunchView<'_>, list: HostBytes) {
     table::forget_listed(elements, indices.iter().map(|index| u64::from_ne_bytes(*index)));
 }
 
-/// Notes a copy within device memory: checksums of whole units are copied with it.
+/// Records a copy within device memory: copies the checksums of whole units, and invalidates partial units.
 fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), parts: &mut Vec<WholeUnit>) {
     let Some(table) = ChecksumTable::of(to.buffer()) else { return };
     table.forget(to.offset(), bytes);
@@ -104,7 +104,7 @@ fn begin_internal((from, to, bytes): (DeviceSpan<'_>, DeviceSpan<'_>, u64), part
     }
 }
 
-/// Memory of any length: the inner device checks lengths.
+/// Treats all memory as infinitely long, because the inner device checks lengths.
 struct Lengths;
 
 impl Extents for Lengths {
@@ -142,7 +142,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         self.unit_bytes as usize
     }
 
-    /// Creates the table of a buffer.
+    /// Creates the checksum table of a new buffer.
     fn note(&self, operation: &'static str, buffer: BufferHandle, bytes: u64) -> Result<BufferHandle> {
         match ChecksumTable::new(operation, self.unit_bytes, bytes) {
             Ok(table) => {
@@ -162,14 +162,14 @@ impl<D: Device + ?Sized> Checksummed<D> {
         self.hosts.write().insert(host.id(), place);
     }
 
-    /// The address of host memory that a call names, and which therefore exists.
+    /// Returns the address of host memory that a request names.
     fn host_place(&self, at: HostSpan<'_>, bytes: u64) -> Option<HostBytes> {
         let memory = *self.hosts.read().get(&at.host())?;
         memory.part(at.offset(), bytes)
     }
 
-    /// Notes the effects of a request before its submission, as later submissions depend on them. Returns
-    /// the units that it copies as a whole.
+    /// Updates the checksums for a request before its submission, because later submissions depend on them.
+    /// Returns the units that the request copies as a whole.
     fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<WholeUnit> {
         // The contents of the host memory are unknown while pending work writes to it.
         let is_known = || !self.checks.writes_to(&touches.host_reads);
@@ -239,7 +239,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         }
     }
 
-    /// Returns the outcome of a finished ticket, after all work that is over with it was verified.
+    /// Verifies the data of all work that has ended with a finished ticket, and returns the ticket's outcome.
     fn settle(&self, ticket: Ticket) -> Result<()> {
         self.checks.settle(ticket, self.inner.info(), |ticket| match self.inner.poll(ticket) {
             Ok(QueueProgress::Pending) => None,
@@ -248,7 +248,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
         })
     }
 
-    /// Waits for submissions. Their errors are returned by their tickets.
+    /// Waits for submissions. Ignores their errors, because polls of their tickets return them.
     fn wait_for(&self, tickets: Vec<Ticket>) {
         tickets.into_iter().for_each(|ticket| drop(self.wait(ticket)));
     }

@@ -132,7 +132,7 @@ impl Replica {
 pub enum ReplicaState {
     /// The device has all data.
     Current,
-    /// The device lacks `missing_bytes` bytes, which are being copied.
+    /// The device still lacks `missing_bytes` bytes, which `rebuild` or `replace` copies.
     Rebuilding {
         /// The number of missing bytes.
         missing_bytes: u64,
@@ -221,7 +221,7 @@ impl Mirrored {
     }
 }
 
-/// Returns the facts of several devices as one.
+/// Combines the properties of several devices to the properties of their mirror.
 fn info(devices: &[Arc<dyn Device>]) -> DeviceInfo {
     let infos: Vec<&DeviceInfo> = devices.iter().map(|device| device.info()).collect();
     let listed = |of: fn(&DeviceInfo) -> &str| infos.iter().map(|info| of(info)).collect::<Vec<_>>();

@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind, Result};
 
 const OPERATION: &str = "compute";
 
-/// Checks a request whose sources are in their memory.
+/// Checks a request after the bounds of its sources have been checked.
 pub(crate) fn check(compute: &Compute<'_>) -> Result<()> {
     check_sources(compute)?;
     check_fields(compute)?;
@@ -51,7 +51,7 @@ fn check_sources(compute: &Compute<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that `bytes` bytes at `offset` are inside of their element.
+/// Checks that a field of `bytes` bytes at `offset` is inside of an element of the source.
 fn check_inside(compute: &Compute<'_>, source: u16, offset: u32, bytes: u64) -> Result<()> {
     let Some(elements) = compute.sources.get(usize::from(source)) else {
         return Err(invalid(format!("source {source} does not exist")));

@@ -35,60 +35,62 @@ pub struct FieldStore {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
-    /// Finds the elements for which a bool is true. The answer has the form of [`Search`], with the numbers
-    /// of the elements in the request.
+    /// Finds the elements for which a bool is true. The answer has the layout of a [`Search`]'s answer; its
+    /// indices are the numbers of the elements in the request.
     Find {
-        /// The bool.
+        /// The bool value that selects the elements.
         predicate: Value,
-        /// Maximum number of elements to list; 0 to count matches only.
+        /// Maximum number of elements in the answer; 0 to count matches only.
         limit: u64,
-        /// True if the number of matches must be exact.
+        /// True if the number of matches must be exact. If false, the device may stop after `limit` matches.
         count_all: bool,
-        /// Place for the answer.
+        /// Host memory for the answer.
         answer: HostSpan<'a>,
     },
     /// Sums a number over all elements: integers exactly, `F32` and `F64` in `f64`. The answer is a list of
     /// [`Partial`]s.
     Sum {
-        /// The number.
+        /// The number to sum.
         value: Value,
-        /// Filter of the elements that count.
+        /// The bool value that selects elements; `None` selects all.
         filter: Option<Value>,
-        /// Place for the answer.
+        /// Host memory for the answer.
         answer: HostSpan<'a>,
     },
     /// Finds the least and the greatest of a number over all elements, each with the first element that has
-    /// it. NaNs do not count. The answer is a list of [`Partial`]s.
+    /// it. NaNs are ignored. The answer is a list of [`Partial`]s.
     Extremes {
-        /// The number.
+        /// The number to compare.
         value: Value,
-        /// Filter of the elements that count.
+        /// The bool value that selects elements; `None` selects all.
         filter: Option<Value>,
-        /// True if the least number is requested. If an extreme is not requested, its words in a [`Partial`]
-        /// are unspecified.
+        /// True if the program requests the least number. If it does not request an extreme, the extreme's
+        /// words in a [`Partial`] are unspecified.
         least: bool,
-        /// True if the greatest number is requested.
+        /// True if the program requests the greatest number.
         greatest: bool,
-        /// Place for the answer.
+        /// Host memory for the answer.
         answer: HostSpan<'a>,
     },
-    /// Counts the elements of each number below `bins`. The answer is a 64-bit count for each such number.
+    /// Counts the elements with each number below `bins`. The answer has a 64-bit count for each of these
+    /// numbers.
     Histogram {
-        /// The number, a `U32`; numbers from `bins` on do not count.
+        /// The number, a `U32`. Elements with a number of at least `bins` are ignored.
         value: Value,
-        /// Filter of the elements that count.
+        /// The bool value that selects elements; `None` selects all.
         filter: Option<Value>,
         /// The number of bins: 1 to [`Compute::BINS_MAX`].
         bins: u32,
-        /// Place for the answer.
+        /// Host memory for the answer.
         answer: HostSpan<'a>,
     },
-    /// Writes values to fields. A device reads all fields of an element before it writes the first one. It
-    /// may read and write whole elements, so no other work may write to the elements meanwhile.
+    /// Writes values to fields of the elements. A device reads all fields of an element before it writes the
+    /// first one. The device may read and write whole elements, so no other work may write to them at the
+    /// same time.
     Store {
-        /// The stores, 1 to [`Compute::STORES_MAX`]. No two stores may write the same bytes.
+        /// The fields to write: 1 to [`Compute::STORES_MAX`] stores. No two stores may write the same bytes.
         stores: &'a [FieldStore],
-        /// Filter of the elements that are written.
+        /// The bool value that selects the elements to write; `None` selects all.
         filter: Option<Value>,
     },
 }

@@ -1,6 +1,7 @@
 //! Macros that run code for the type of a value, or for the operation of an instruction.
 
-/// Runs code with a name for the Rust type of an integer; bools are bytes. Floats run the other branch.
+/// Runs code generically: names the Rust type of an integer [`Type`](crate::expr::Type), and `u8` for a bool.
+/// Runs the other branch for floats.
 ///
 /// ```
 /// use backend_api::{by_integer, expr::Type};
@@ -28,7 +29,8 @@ macro_rules! by_integer {
     }};
 }
 
-/// Runs code with a name for the Rust type of a value; bools are bytes. For kernels on the processor.
+/// Runs code generically: names the Rust type of a [`Type`](crate::expr::Type), and `u8` for a bool. For
+/// kernels on the CPU.
 ///
 /// ```
 /// use backend_api::{by_type, expr::{Number, Type}};
@@ -47,7 +49,7 @@ macro_rules! by_type {
     }};
 }
 
-/// Runs code for an operation on two values. One of three macros makes the code: from the method of
+/// Runs code for an operation on two values. One of three macros generates the code: from the method of
 /// [`Number`](crate::expr::Number) or of [`Integer`](crate::expr::Integer), or from the operator of a
 /// comparison.
 ///
@@ -84,8 +86,8 @@ macro_rules! by_binary {
     };
 }
 
-/// Runs code for an operation on one value of a type. The macro `$one` makes the code from the Rust types of
-/// operand and result, and from a function; `$other` is for operations that the type does not have.
+/// Runs code for an operation on one value of a type. The macro `$one` generates the code, given the Rust
+/// types of operand and result, and a function. If the type does not have the operation, runs `$other`.
 ///
 /// ```
 /// use backend_api::{by_unary, expr::{Number, Type, Unary}};

@@ -15,13 +15,13 @@ use super::Type;
 /// assert_eq!((0.5_f32.to_f64(), (-2.75_f64).to_i128()), (0.5, -2));
 /// ```
 pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'static {
-    /// Type of the number in expressions.
+    /// The [`Type`] of the numbers.
     const NUMBER_TYPE: Type;
 
-    /// Returns the number with these bits; ignores higher bits than the type has.
+    /// Returns the number with these bits; ignores bits beyond the type's width.
     fn from_value(bits: u64) -> Self;
 
-    /// Returns the bits of the number, padded with zeros.
+    /// Returns the bits of the number, padded with zeros to 64 bits.
     fn to_value(self) -> u64;
 
     /// Returns the sum.

@@ -47,7 +47,7 @@ impl Value {
 }
 
 impl From<Value> for Reg {
-    /// Returns the register of a [program](Program)'s value.
+    /// Returns the register that holds a value in the body of a [program](Program).
     #[inline]
     fn from(value: Value) -> Self {
         Self(value.0.into())
@@ -67,21 +67,22 @@ impl From<Value> for Reg {
 pub enum Instruction {
     /// A field of the element, of any type except bool.
     Field {
-        /// Index of the source.
+        /// Index of the source (the array) that contains the element.
         source: u8,
         /// Offset of the field in the element, in bytes.
         offset: u32,
         /// The field's type.
         of: Type,
     },
-    /// True if bytes of the element equal a value. A program has at most one such comparison. As a
-    /// [`Search`](crate::Search), it compares the bytes of any type, with any alignment.
+    /// True if the bytes of the element at an offset equal a given value. A program has at most one
+    /// `FieldEquals`. Like a [`Search`](crate::Search), it compares the bytes of any type, with any
+    /// alignment.
     FieldEquals {
-        /// Index of the source.
+        /// Index of the source (the array) that contains the element.
         source: u8,
         /// Offset of the compared bytes in the element, in bytes.
         offset: u32,
-        /// The value: 1 to [`Search::VALUE_MAX_BYTES`](crate::Search::VALUE_MAX_BYTES) bytes.
+        /// The bytes to compare with: 1 to [`Search::VALUE_MAX_BYTES`](crate::Search::VALUE_MAX_BYTES) bytes.
         bytes: Arc<[u8]>,
     },
     /// A constant.
@@ -91,7 +92,7 @@ pub enum Instruction {
         /// The constant as 64 bits; see [`Type`].
         bits: u64,
     },
-    /// The index of the element, a `U64`; see [`Geometry`](super::Geometry).
+    /// The element's index in the program's array, a `U64`; see [`Geometry`](super::Geometry).
     Index,
     /// An operation on one value.
     Unary {
@@ -109,9 +110,9 @@ pub enum Instruction {
         /// The second operand.
         right: Value,
     },
-    /// One of two values of the same type.
+    /// One of two values of the same type, selected by a bool.
     Select {
-        /// A bool.
+        /// The bool that selects the result.
         condition: Value,
         /// The result if the condition is true.
         yes: Value,
@@ -134,8 +135,8 @@ pub enum Instruction {
         /// The summand.
         c: Value,
     },
-    /// The result of a function. The device calls it for all elements, including elements that a filter
-    /// excludes.
+    /// The result of a scalar function. The device calls the function for all elements, including elements
+    /// that a filter excludes.
     Call {
         /// The function.
         function: ScalarFunction,
@@ -331,7 +332,7 @@ pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u6
     all
 }
 
-/// Declares a view and all views before it, and a field of the view.
+/// Declares a view, all views before it, and a field of the view, unless they are declared.
 fn declare(views: &mut Vec<ViewDecl>, view: usize, field: Option<(u32, Memory)>) {
     if views.len() <= view {
         views.resize(view + 1, ViewDecl { access: Access::Read, fields: Vec::new() });
@@ -340,7 +341,8 @@ fn declare(views: &mut Vec<ViewDecl>, view: usize, field: Option<(u32, Memory)>)
     fields.extend(field.filter(|field| !fields.contains(field)));
 }
 
-/// The operation of an instruction, which writes the register `to`. `item` holds the item's number.
+/// Returns the kernel operation of an instruction. The operation writes the register `to`. The register
+/// `item` holds the item's number.
 fn operation(instruction: Instruction, to: Reg, item: Reg) -> Op {
     match instruction {
         Instruction::Field { source, offset, of } => {
@@ -366,7 +368,8 @@ fn operation(instruction: Instruction, to: Reg, item: Reg) -> Op {
     }
 }
 
-/// The instruction of an operation that [`operation`] has made; its result has the type `of`.
+/// Returns the instruction from which [`operation`] has made a kernel operation. `result` is the type of its
+/// value.
 fn instruction(op: &Op, result: Type) -> Instruction {
     let value = |register: Reg| Value(register.0 as u16);
     match *op {
@@ -396,8 +399,8 @@ fn instruction(op: &Op, result: Type) -> Instruction {
     }
 }
 
-/// The type of an instruction's value, if all operands of its type are known. `VerifiedKernel` checks the
-/// rest.
+/// Returns the type of an instruction's value, if the types of its operands allow it. `VerifiedKernel` checks
+/// the rest.
 fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
     let known = |value: Value| types.get(value.at()).copied();
     Some(match *instruction {

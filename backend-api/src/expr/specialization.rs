@@ -61,15 +61,15 @@ pub struct Specialization {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields have the names of `Action`'s")]
 pub enum Task {
-    /// [`Action::Find`].
+    /// The kind [`Action::Find`].
     Find { predicate: Value },
-    /// [`Action::Sum`].
+    /// The kind [`Action::Sum`].
     Sum { value: Value, filter: Option<Value> },
-    /// [`Action::Extremes`].
+    /// The kind [`Action::Extremes`].
     Extremes { value: Value, filter: Option<Value>, least: bool, greatest: bool },
-    /// [`Action::Histogram`].
+    /// The kind [`Action::Histogram`].
     Histogram { value: Value, filter: Option<Value> },
-    /// [`Action::Store`].
+    /// The kind [`Action::Store`].
     Store { stores: Vec<FieldStore>, filter: Option<Value> },
 }
 
@@ -176,7 +176,7 @@ impl Specialization {
     }
 }
 
-/// The most translated programs in the cache.
+/// Maximum number of compiled programs in a cache.
 const PROGRAMS_MAX: usize = 256;
 
 /// A cache of the most recently used compiled programs. `K` is the key, such as a [`Specialization`]; `P` is
@@ -188,7 +188,7 @@ pub struct ProgramCache<K, P>(Mutex<Entries<K, P>>);
 #[derive(Debug)]
 struct Entries<K, P> {
     programs: HashMap<K, (u64, Arc<P>)>,
-    /// Counts the look-ups, to find the least recently used program.
+    /// Counts the look-ups. The cache finds the least recently used program by this count.
     clock: u64,
 }
 

@@ -19,7 +19,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Type {
-    /// A truth value. Elements in memory cannot have this type.
+    /// A truth value. Memory cannot hold values of this type.
     Bool,
     /// Unsigned integer, 8 bits.
     U8,

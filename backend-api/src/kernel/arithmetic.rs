@@ -39,13 +39,13 @@ pub fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     result[0]
 }
 
-/// Computes a function of the values in `N` lanes.
+/// Applies a function to the value in each of `N` lanes.
 #[inline(always)]
 pub(super) fn each<const N: usize>(a: &[u64; N], into: &mut [u64; N], of: impl Fn(u64) -> u64) {
     (0..N).for_each(|lane| into[lane] = of(a[lane]));
 }
 
-/// Computes a function of two values in each of `N` lanes.
+/// Applies a function to the two values in each of `N` lanes.
 #[inline(always)]
 pub(super) fn pairs<const N: usize>(
     a: &[u64; N],
@@ -56,7 +56,7 @@ pub(super) fn pairs<const N: usize>(
     (0..N).for_each(|lane| into[lane] = of(a[lane], b[lane]));
 }
 
-/// Applies an operation to two values in each of `N` lanes.
+/// Applies a binary operation to the two values in each of `N` lanes.
 pub(super) fn binary_lanes<const N: usize>(
     op: Binary,
     of: Type,

@@ -35,8 +35,8 @@ impl Reg {
 pub enum Space {
     /// Each item has an array of its own.
     Item,
-    /// All items of a group share one array. If items race to write an element, one of their values stays;
-    /// other elements never change.
+    /// The items of a group share one array. If items race to write an element, the element gets one of their
+    /// values; other elements stay unchanged.
     Group,
 }
 
@@ -52,17 +52,18 @@ pub enum Space {
 pub enum Access {
     /// Loads of any element, by its index in the view.
     Read,
-    /// Loads and stores of the item's own tile: the `tile` elements from index `item * tile` on. Indices
-    /// count from the start of the tile, so an item cannot access another item's tile.
+    /// Loads and stores of the item's own tile: the `tile` elements of the view from index `item * tile` on.
+    /// The kernel's indices count from the start of the tile, so an item cannot access another item's tile.
     Write {
         /// Number of elements of a tile; at least 1.
         tile: u32,
     },
-    /// Loads, stores and atomics of any element, by its index in the view. If two items store to one field
-    /// of an element, one of the two values stays.
+    /// Loads, stores and atomics of any element, by its index in the view. If two items store to the same
+    /// field of an element, the field gets one of the two values.
     Atomic,
     /// Stores to any element, and no loads. The kernel assigns each element to one item by an atomic, such as
-    /// a counter in another view. If two items store to one element, one of the two values stays.
+    /// a counter in another view. If two items store to the same element, the element gets one of the two
+    /// values.
     Append,
 }
 
@@ -194,7 +195,7 @@ impl ViewDecl {
 pub enum Builtin {
     /// Number of the item in the launch, from 0 on.
     Item,
-    /// Element index of the item, by the launch's [`Geometry`](crate::expr::Geometry).
+    /// Index of the item's element, which the launch's [`Geometry`](crate::expr::Geometry) determines.
     Index,
     /// Number of the item in its group, from 0 on.
     InGroup,
@@ -202,7 +203,7 @@ pub enum Builtin {
     Group,
     /// Number of groups of the launch.
     Groups,
-    /// True if the item belongs to the launch; false for an item that only fills up the last group.
+    /// True if the item belongs to the launch; false for an item that only completes the last group.
     Live,
 }
 
@@ -236,7 +237,7 @@ impl Builtin {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// A field, with the type of the operand, of an element of a view with [`Access::Atomic`].
+    /// A field of an element of a view with [`Access::Atomic`]. The field has the operand's type.
     View {
         /// Index of the view.
         view: u16,
@@ -245,7 +246,7 @@ pub enum Place {
         /// Offset of the field in the element, in bytes.
         offset: u32,
     },
-    /// An element of an array of the group.
+    /// An element of an array that the items of a group share.
     Array {
         /// The index of the array.
         array: u16,
@@ -272,7 +273,7 @@ impl Place {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// The items of the group.
+    /// The items of the same group.
     Group,
     /// All items that run on the device.
     Device,
@@ -313,9 +314,9 @@ pub enum Rmw {
         /// Register with the required old value.
         expected: Reg,
     },
-    /// Acquires the value: changes nothing. The operand gives the type only.
+    /// An acquiring read: returns the value and changes nothing. The operand only determines the type.
     Acquire,
-    /// Releases the operand: stores it. The atomic has no result.
+    /// A releasing write: stores the operand. The atomic has no result register.
     Release,
 }
 
@@ -352,10 +353,10 @@ pub enum SubgroupOp {
     },
     /// Returns the value of the lane `own lane ^ mask`; the mask is less than 32.
     ShuffleXor(u8),
-    /// Returns a `U32` that has, for each lane, one bit with the lane's bool.
+    /// Returns a `U32` with one bit for each lane: the lane's bool.
     Ballot,
-    /// Returns a `U32` that has, for each lane, one bit: 1 if the lowest bits of the lane's `U32` equal the
-    /// own ones.
+    /// Returns a `U32` with one bit for each lane: 1 if the lowest bits of the lane's `U32` equal the lowest
+    /// bits of the item's own `U32`.
     Alike {
         /// Number of bits that are compared, 1 to 32.
         bits: u8,
@@ -366,7 +367,8 @@ pub enum SubgroupOp {
     All,
     /// Combines the values of all lanes by `Add`, `Min`, `Max`, `And`, `Or` or `Xor`.
     Reduce(Binary),
-    /// Combines the values of the lanes up to and including the own lane, by the operations of `Reduce`.
+    /// Prefix combination: combines the values of the lanes up to and including the item's own lane, by the
+    /// operations of `Reduce`.
     Scan(Binary),
 }
 
@@ -412,13 +414,13 @@ impl SubgroupOp {
 pub enum Op {
     /// A constant, given by its bits.
     Literal { to: Reg, bits: u64 },
-    /// The parameter of the launch at index `number`.
+    /// The launch's parameter with the index `number`.
     Param { to: Reg, number: u16 },
     /// A built-in value of the item.
     Builtin { to: Reg, what: Builtin },
-    /// A copy of another register of the type.
+    /// A copy of another register of the same type.
     Copy { to: Reg, of: Reg },
-    /// An operation on one value, `of`.
+    /// An operation on the value of one register, `of`.
     Unary { op: Unary, to: Reg, of: Reg },
     /// An operation on two values of one type. The result has the same type, or is a bool for a
     /// comparison.
@@ -431,37 +433,37 @@ pub enum Op {
     Select { to: Reg, when: Reg, yes: Reg, no: Reg },
     /// A value converted to another type of number. Bools become 0 and 1; no value becomes a bool.
     Cast { to: Reg, of: Reg },
-    /// The bits of a number, reinterpreted as another type of number of the same length.
+    /// The bits of a number, reinterpreted as a number of another type of the same length.
     Bits { to: Reg, of: Reg },
-    /// A load of a declared field of an element. In a view with [`Access::Write`], `at` counts from the start
-    /// of the item's tile.
+    /// A load of a declared field of a view's element. In a view with [`Access::Write`], the index `at`
+    /// counts from the start of the item's tile.
     Load { to: Reg, view: u16, at: Reg, offset: u32, of: Memory },
-    /// True if `bytes`, which are 1 to [`Search::VALUE_MAX_BYTES`](crate::Search::VALUE_MAX_BYTES), equal the
-    /// bytes of an element from `offset` on. Only the bodies of [programs](crate::expr::Program) compare
-    /// fields, and each at most once.
+    /// True if `bytes` equals the bytes of an element from `offset` on; 1 to
+    /// [`Search::VALUE_MAX_BYTES`](crate::Search::VALUE_MAX_BYTES) bytes. Only bodies of expression
+    /// [programs](crate::expr::Program) have this operation, each at most once.
     FieldEquals { to: Reg, view: u16, at: Reg, offset: u32, bytes: Arc<[u8]> },
-    /// A store to a declared field of an element: of the item's tile in a view with [`Access::Write`], of
-    /// any element in a view with [`Access::Append`] or [`Access::Atomic`].
+    /// A store to a declared field of a view's element: in the item's tile if the view has [`Access::Write`],
+    /// and anywhere if it has [`Access::Append`] or [`Access::Atomic`].
     Store { view: u16, at: Reg, offset: u32, of: Memory, value: Reg },
-    /// A load of an element of a table.
+    /// A load of an element of a constant table.
     Lookup { to: Reg, table: u16, at: Reg },
     /// A load of an element of a local array.
     Get { to: Reg, array: u16, at: Reg },
     /// A store to an element of a local array.
     Put { array: u16, at: Reg, value: Reg },
-    /// An atomic change of a place. The result is the old value, or 0 if the index is out of bounds. The
+    /// An atomic change of one element. The result is the old value, or 0 if the index is out of bounds. The
     /// order of items is unspecified, so a device may merge several changes.
     Atomic { op: Rmw, to: Option<Reg>, place: Place, value: Reg, scope: Scope },
-    /// An allocation of `bytes` bytes (a `U64`) from the item's private heap. The result is the start of the
-    /// allocated bytes, a `U64` and a multiple of 8. If the private heap has too few bytes, the item fails,
-    /// and every access to the result is out of bounds.
+    /// An allocation of `bytes` bytes (a `U64`) from the item's private heap. The result is the offset of the
+    /// allocated bytes, a `U64` and a multiple of 8. If the private heap has too few bytes left, the item
+    /// fails, and every access to the result is out of bounds.
     PrivateAlloc { to: Reg, bytes: Reg },
     /// A load of a number, not a bool, from allocated bytes of the private heap. `at` is a `U64` and a
     /// multiple of the number's length; any other value is out of bounds.
     PrivateLoad { to: Reg, at: Reg },
     /// A store of a number to allocated bytes of the private heap, by the rules of `PrivateLoad`.
     PrivateStore { at: Reg, value: Reg },
-    /// A failure of the item, with a `U64` as detail for the report. The item continues.
+    /// Marks the item as failed, with a `U64` as detail for the launch's report. The item continues.
     Fail { code: u16, detail: Reg },
     /// Runs `then` if the bool `when` is true, else `otherwise`.
     If { when: Reg, then: Vec<Op>, otherwise: Vec<Op> },
@@ -474,17 +476,17 @@ pub enum Op {
     /// A jump to the next iteration of the enclosing loop number `out`, counted from 0 for the innermost
     /// block or loop.
     Continue { out: u16 },
-    /// A wait until all items of the group arrive.
+    /// A barrier: the item waits until all items of its group arrive.
     Barrier,
-    /// An operation across the lanes of a subgroup.
+    /// An operation across the lanes of a subgroup (32 items).
     Subgroup { how: SubgroupOp, to: Reg, of: Reg },
-    /// The result of a function. Only the bodies of [programs](crate::expr::Program) have calls; kernels
-    /// contain the code of their functions.
+    /// A call of a scalar function. Only bodies of expression [programs](crate::expr::Program) have calls;
+    /// kernels contain the code of their functions.
     Call { to: Reg, function: ScalarFunction, arguments: Vec<Reg> },
 }
 
-/// Calls `$visit` with a reference to each register that an operation itself reads. `$op` is a shared or an
-/// exclusive reference, and so are the references to registers.
+/// Calls `$visit` with a reference to each register that an operation reads, without nested operations. If
+/// `$op` is a shared reference, so are the references to registers; else all are exclusive.
 macro_rules! each_read {
     ($op:expr, $visit:ident) => {
         match $op {

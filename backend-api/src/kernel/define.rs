@@ -132,7 +132,7 @@ impl Needs {
     }
 }
 
-/// Returns true if code acquires elements of views in a loop.
+/// Returns true if a loop of the code acquires elements of views.
 fn acquires_in_loops(code: &[Op], in_loop: bool) -> bool {
     code.iter().any(|op| {
         let in_loop = in_loop || matches!(op, Op::Loop { .. });
@@ -151,7 +151,8 @@ impl VerifiedKernel {
         Ok(Self::of_verified(body))
     }
 
-    /// Creates a kernel from the body of a program, which only the [`Interpreter`](super::Interpreter) runs.
+    /// Creates a kernel from the body of an expression's program. Only the
+    /// [`Interpreter`](super::Interpreter) runs such a kernel.
     pub(crate) fn of_program(body: Body) -> Result<Self> {
         body.verify_program()?;
         Ok(Self::of_verified(body))
@@ -245,7 +246,7 @@ impl Hash for VerifiedKernel {
 }
 
 impl Body {
-    /// The number of bytes of all arrays of this space, each aligned to a multiple of 8.
+    /// Returns the total size in bytes of the arrays of a space, each aligned to a multiple of 8.
     pub(super) fn array_bytes(&self, space: Space) -> u64 {
         let arrays = self.arrays.iter().filter(|array| array.space == space);
         arrays.map(|array| array.bytes().next_multiple_of(8)).sum()

@@ -85,7 +85,7 @@ struct Checked {
     table: Vec<u8>,
     host: Option<HostFunction>,
     time_limit: Option<Duration>,
-    /// The source places of its loops, by their numbers.
+    /// Source location (file and line) of each loop, with the number of the loop's operation.
     loops: Vec<(u32, String)>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 
-/// A hash of 128 bits in two halves, each with a multiplication and a rotation per word.
+/// A hasher with 128 bits of state in two halves. Each half multiplies and rotates for every input word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StableHasher(u64, u64);
 

@@ -85,7 +85,7 @@ pub struct HostView<'a> {
     page_len: u64,
     stride: u64,
     count: u64,
-    /// Elements that the items may read and write.
+    /// Ranges of the elements that the items may read, and may write.
     readable: Range<u64>,
     writable: Range<u64>,
     is_atomic: bool,
@@ -273,7 +273,8 @@ impl HostView<'_> {
         true
     }
 
-    /// Returns the address of one element that is a word, in a view for atomics.
+    /// Returns the address of an element that consists of one word, if the view allows atomics and the
+    /// element exists.
     #[inline(always)]
     fn word_at(&self, element: u64, bytes: usize, all: usize) -> Option<*mut u8> {
         if !self.is_atomic || bytes != all || !matches!(bytes, 1 | 2 | 4 | 8) {
@@ -282,7 +283,8 @@ impl HostView<'_> {
         Some(self.place(element, 0)).filter(|place| place.addr().is_multiple_of(bytes))
     }
 
-    /// Returns the number of elements of a list that one copy can cover, if all are within a range.
+    /// Returns the number of elements from `first` on that one copy can cover: all `all / bytes` elements, or 1
+    /// if they are not contiguous. Returns `None` if one of them is outside of `within`.
     #[inline]
     fn run_within(&self, first: u64, bytes: usize, all: usize, within: &Range<u64>) -> Option<usize> {
         let count = all.checked_div(bytes)?;

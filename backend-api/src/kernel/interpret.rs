@@ -41,8 +41,9 @@ impl Interpreter<'_> {
         Ok(all)
     }
 
-    /// Calls `run` with a function that runs the code once for given parameters, without views and groups.
-    /// Its result is the final value of a register, or the report of a call that the time limit has ended.
+    /// Prepares a body without views and groups for many calls. Calls `run` with a function that executes the
+    /// body once for given parameters. This function returns the final value of a register, or the report of
+    /// a call that the time limit has ended.
     pub(super) fn calls<R>(
         &self,
         result: Reg,

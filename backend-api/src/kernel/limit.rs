@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overtime {
-    /// This item was the first to exceed the limit: the launch reports it.
+    /// This item was the first to exceed the limit, and appears in the launch's report.
     Own,
     /// Another item was the first to exceed the limit.
     OfAnother,
@@ -88,7 +88,7 @@ impl TimeLimit {
 pub struct LoopClock<'a> {
     limit: Option<&'a TimeLimit>,
     left: u32,
-    /// The first reading of the clock for this item.
+    /// The time of the first reading of the clock for the current item.
     since: Option<Instant>,
 }
 

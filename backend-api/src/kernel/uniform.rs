@@ -3,7 +3,7 @@
 use super::{Body, Builtin, Op, SubgroupOp};
 use crate::{Error, ErrorKind, Result};
 
-/// Refuses `Barrier` and `Subgroup` if items of a group may take different paths to them.
+/// Refuses a body in which items of a group may take different paths to a `Barrier` or `Subgroup` operation.
 pub(super) fn check(body: &Body) -> Result<()> {
     let Some(site) = body.divergent_site() else { return Ok(()) };
     let detail =
@@ -75,26 +75,28 @@ pub struct Common {
     pub operations: Vec<bool>,
 }
 
-/// A data-flow analysis. It finds registers that may differ among the items of a group, and loops in which
-/// the number of iterations may differ. Both sets grow until a fixed point.
+/// A data-flow analysis of a kernel body. It finds registers whose values may differ among the items of a
+/// group, and loops whose numbers of iterations may differ. Both sets grow until a fixed point.
 struct Flow<'a> {
     body: &'a Body,
     varying: Vec<bool>,
-    /// The loops, by site.
+    /// For each loop, by number: true if its number of iterations may differ among the items.
     loops: Vec<bool>,
     changed: bool,
     site: usize,
-    /// The enclosing blocks and loops: the site of a loop.
+    /// For each enclosing block and loop: the number of the loop, or `None` for a block.
     labels: Vec<Option<usize>>,
-    /// The label to whose end some items may have jumped: up to there the other items are alone.
+    /// The index of the label to whose end some items may have jumped. Until there, the other items run
+    /// without them.
     until: Option<usize>,
-    /// The sites that items reach only together; for a loop, inside of it.
+    /// For each operation, by number: true if the items reach it only together. For a loop, this is so in its
+    /// body.
     common: Vec<bool>,
     fault: Option<usize>,
 }
 
 impl<'a> Flow<'a> {
-    /// Analyses a body; returns `None` if the items do not synchronise.
+    /// Analyses a body; returns `None` if the items of a group do not synchronise.
     fn of(body: &'a Body) -> Option<Self> {
         if !body.meets() {
             return None;
@@ -168,7 +170,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Returns true if an operation may give the items of a group different values.
+    /// Returns true if an operation may write different values in the items of a group.
     fn gives_different(&self, op: &Op, differs: bool) -> bool {
         match op {
             Op::Builtin { what, .. } => !matches!(what, Builtin::Group | Builtin::Groups),

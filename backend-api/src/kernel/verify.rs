@@ -25,8 +25,8 @@ impl Body {
         super::uniform::check(self)
     }
 
-    /// Verifies the body of a program: operation 0 writes the item's number, and the following operations,
-    /// which errors count from 0, may be calls.
+    /// Verifies the body of an expression's program. Operation 0 writes the item's number. The following
+    /// operations, which errors count from 0, may be calls.
     pub(crate) fn verify_program(&self) -> Result<()> {
         self.check_memory_types()?;
         let mut check = Check { body: self, site: 0, labels: Vec::new(), has_calls: true };
@@ -89,7 +89,8 @@ fn most(what: &str, number: u64, most: u64) -> Result<()> {
     if number <= most { Ok(()) } else { Err(invalid(format!("{number} {what} exceed the limit of {most}"))) }
 }
 
-/// The only walk over code of unlimited depth: it runs before all others.
+/// Refuses code that is nested too deeply. It runs before all other checks, because they recurse without a
+/// limit.
 fn check_depth(code: &[Op], left: usize) -> Result<()> {
     for op in code {
         let within = op.within();
@@ -104,7 +105,7 @@ fn check_depth(code: &[Op], left: usize) -> Result<()> {
     Ok(())
 }
 
-/// The registers that all paths to this point have written.
+/// The set of registers that all paths to a point of the code have written.
 #[derive(Clone)]
 struct Written(Vec<u64>);
 
@@ -126,7 +127,7 @@ impl Written {
     }
 }
 
-/// Merges the written registers of two paths; `None` is an unreachable path.
+/// Merges the sets of written registers of two paths; `None` stands for an unreachable path.
 fn meet(one: Option<Written>, other: Option<Written>) -> Option<Written> {
     match (one, other) {
         (Some(mut one), Some(other)) => {
@@ -137,10 +138,10 @@ fn meet(one: Option<Written>, other: Option<Written>) -> Option<Written> {
     }
 }
 
-/// An enclosing block or loop.
+/// A block or loop that encloses the current operation.
 struct Label {
     is_loop: bool,
-    /// The registers that all paths out of it have written so far.
+    /// The registers that all paths out of the block or loop have written so far.
     left: Option<Written>,
 }
 
@@ -148,7 +149,7 @@ struct Check<'a> {
     body: &'a Body,
     site: u32,
     labels: Vec<Label>,
-    /// True for the body of a program, which may call functions.
+    /// True for the body of an expression's program, which may call functions.
     has_calls: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// The number of words of a processor set, more than any kernel needs.
+/// Number of 64-bit words of a processor set, enough for any version of Linux.
 const WORDS: usize = 256;
 
 /// A set of CPU processors, as a bit mask.
@@ -60,10 +60,10 @@ mod os {
 
     use super::*;
 
-    /// The number of nodes of a node set, more than any kernel supports.
+    /// Number of nodes in a node set, more than Linux supports.
     const NODES: usize = 1024;
     const NODE_WORDS: usize = NODES / libc::c_ulong::BITS as usize;
-    /// The kernel subtracts one from the number of bits in the call.
+    /// The length of a node set for system calls: Linux subtracts one from it.
     const NODE_BITS: usize = NODES + 1;
 
     fn outcome(result: libc::c_long) -> io::Result<()> {
@@ -111,7 +111,7 @@ mod os {
         set_policy(libc::MPOL_PREFERRED, &nodes)
     }
 
-    /// Restores the default policy.
+    /// Restores the thread's default memory policy.
     pub(in crate::numa) fn any_memory() {
         set_policy(libc::MPOL_DEFAULT, &[0; NODE_WORDS]);
     }

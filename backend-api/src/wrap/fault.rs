@@ -4,7 +4,7 @@ use crate::{ErrorKind, QueueId};
 
 use super::random::SplitMix64;
 
-/// Defines the enum of operations and their names.
+/// Defines the enum of operations that can fail, with their names.
 macro_rules! operations {
     ($($Operation:ident $name:literal $of:literal,)*) => {
         /// An operation that can fail by fault injection: a method of [`Device`](crate::Device), or a kind of
@@ -31,7 +31,7 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns true if the operation is a kind of request, whose calls return tickets.
+            /// Returns true if the operation is a kind of request, whose submissions return tickets.
             pub(super) fn gives_a_ticket(self) -> bool {
                 match self {
                     $(Self::$Operation => $of.starts_with("Request::"),)*
@@ -187,7 +187,7 @@ impl Fault {
         self
     }
 
-    /// Counts a call, and returns whether it fails.
+    /// Counts a call that matches the rule, and returns true if it fails.
     fn strikes(&mut self, operation: Operation, queue: Option<QueueId>) -> bool {
         if self.operation.is_some_and(|own| own != operation) || (self.queue.is_some() && self.queue != queue)
         {

@@ -1,11 +1,11 @@
 //! The macro that forwards methods of a wrapper to its inner device.
 
-/// Implements the named methods of [`Device`](crate::Device) by forwarding them to another device. For
-/// wrappers.
+/// For wrappers: implements the named methods of [`Device`](crate::Device) by calling the same method of
+/// another device.
 ///
 /// A provided method that a wrapper neither names nor implements keeps its default, which often reports that
-/// the device has no such ability. A wrapper that must see all reads does not name `direct_reads`, and one
-/// that must see all accesses does not name `addresses`.
+/// the device does not support it. If a wrapper must process all reads, it must not name `direct_reads`. If
+/// it must process all accesses, it must not name `addresses`.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};

@@ -180,9 +180,9 @@ impl Drop for AccountShare {
 /// The direction of a copy of elements by index: a gather (to the host) or a scatter (to the device).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexedDirection {
-    /// From the device to the host.
+    /// Copies from the device to the host.
     Gather,
-    /// From the host to the device.
+    /// Copies from the host to the device.
     Scatter,
 }
 

@@ -21,12 +21,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The time in which a thread polls without yielding its time slice, and in all before it sleeps.
+/// The time for which a waiting thread polls without yielding its time slice, and the total time before it
+/// sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(60);
-/// The number of polls between two readings of the clock.
+/// Number of polls of a waiting thread between two readings of the clock.
 const LOOKS: u32 = 8;
-/// The most pauses between two polls: a thread that polls less often disturbs the owner less.
+/// Maximum number of pause instructions between two polls. A thread that polls less often disturbs the lock's
+/// owner less.
 const PAUSES_MAX: u32 = 16;
 
 /// Locks a mutex that threads hold only for microseconds: polls for at most 60 µs, then sleeps.

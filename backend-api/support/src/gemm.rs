@@ -12,7 +12,7 @@ pub struct MatrixSlice<'a, T> {
 }
 
 impl<T> MatrixSlice<'_, T> {
-    /// Returns true if all elements are in the slice.
+    /// Returns true if the extents and strides reach only elements of the slice.
     fn is_inside(&self) -> bool {
         let last = |axis: usize| self.extents[axis].checked_sub(1)?.checked_mul(self.strides[axis]);
         let end = || last(0)?.checked_add(last(1)?);

@@ -11,10 +11,10 @@ use backend_api::{
     Commit, Device, DeviceBuffer, Error, HostBuffer, HostMemory, Queue, Reach, Result, Transfer,
 };
 
-/// The number of bytes that a test compares, enough to use every engine and lane of a link.
+/// Number of bytes that the test of a link copies, enough to use every engine and lane of the link.
 const PATTERN_BYTES: usize = 256 << 10;
 
-/// The tested links, by the identities of their devices, and whether they are usable.
+/// The tested links: for the identities of two devices, true if the link works.
 static TRIED: Mutex<Option<HashMap<[String; 2], bool>>> = Mutex::new(None);
 
 /// Returns true if both `Arc`s point to the same device object.
@@ -71,7 +71,8 @@ pub fn reach(
     if is_sound { reach } else { Reach::No }
 }
 
-/// Copies noise, and then its complement, to the other device and back, and compares.
+/// Copies random bytes, and then their complement, to the other device and back. Returns true if all bytes
+/// are right.
 fn copies_arrive_whole(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<bool> {
     let bytes = PATTERN_BYTES as u64;
     let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);

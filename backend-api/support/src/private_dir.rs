@@ -79,7 +79,7 @@ pub fn runtime_path(name: &str) -> PathBuf {
     }
 }
 
-/// The number of the process's user; 0 on systems whose users have no numbers.
+/// Returns the number of the process's user; 0 on systems without numbers of users.
 fn user() -> u32 {
     #[cfg(unix)]
     // SAFETY: the call has no preconditions.
@@ -202,7 +202,7 @@ fn refused(path: &Path, reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {reason}", path.display()))
 }
 
-/// Refuses an object of the wrong type, or one that other users can write to.
+/// Refuses a file or folder of the wrong type, or one that other users can write to.
 fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -> io::Result<()> {
     if !fits {
         return Err(refused(&path(), "is not a regular file; remove it"));
@@ -232,7 +232,7 @@ fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -
     Ok(())
 }
 
-/// A folder held open: accesses to its files go through the descriptor, independent of its path.
+/// An open folder on Unix: accesses to its files go through the descriptor, independent of the folder's path.
 #[cfg(unix)]
 mod os {
     use std::ffi::{CString, c_int};
@@ -306,7 +306,7 @@ mod os {
     }
 }
 
-/// A folder by its path, which the standard library has on all systems.
+/// A folder by its path, for other systems.
 #[cfg(not(unix))]
 mod os {
     use std::fs;

@@ -35,7 +35,7 @@ pub struct Queues<Q>(RwLock<IdMap<QueueId, Entry<Q>>>);
 #[derive(Debug)]
 enum Entry<Q> {
     Live(Arc<Q>),
-    /// A released queue with the value of its newest ticket. Kept for ever.
+    /// A released queue, with the value of its newest ticket. The table keeps it for ever.
     Ended(u64),
 }
 

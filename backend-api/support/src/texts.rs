@@ -13,7 +13,7 @@ pub struct PackedTexts {
     texts: OnceLock<Vec<PackedText>>,
 }
 
-/// One text of a file.
+/// One compressed text of a file.
 #[derive(Debug)]
 struct PackedText {
     name: &'static str,
@@ -54,7 +54,7 @@ impl PackedTexts {
     }
 }
 
-/// Returns the packed texts of a file; `None` if the file has another form.
+/// Splits a file into its compressed texts; returns `None` if the file has another format.
 fn index(file: &'static [u8]) -> Option<Vec<PackedText>> {
     let end = file.windows(2).position(|two| two == b"\n\n")?;
     let (lines, mut rest) = (std::str::from_utf8(&file[..end]).ok()?, &file[end + 2..]);

@@ -10,8 +10,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::contended::spin_until;
 use backend_api::{Error, ErrorKind, QueueId, QueueProgress, Result, Ticket};
 
-/// The most separate runs of failures in the history. They take some 4 MiB; real programs collect far
-/// fewer.
+/// Maximum number of separate entries in the history of failures. They take about 4 MiB; real programs
+/// collect far fewer.
 const FAILURES_MAX: usize = 1 << 14;
 
 /// Counts a queue's submitted and completed work, records failures, and wakes waiting threads and tasks.
@@ -47,7 +47,8 @@ const FAILURES_MAX: usize = 1 << 14;
 pub struct Timeline {
     queue: QueueId,
     submitted: AtomicU64,
-    /// Stored with release under the lock, after the failure of the value, if any, was recorded.
+    /// The newest completed value. Threads store it with release ordering under the lock, after they have
+    /// recorded a failure of the value.
     completed: AtomicU64,
     state: Mutex<State>,
     advanced: Condvar,
@@ -55,7 +56,8 @@ pub struct Timeline {
 
 #[derive(Debug, Default)]
 struct State {
-    /// First value of a run of failed submissions -> last value of the run, and their common error.
+    /// The history of failures: the first value of consecutive failed submissions, mapped to the last one and
+    /// their common error.
     failures: BTreeMap<u64, (u64, Error)>,
     wakers: Vec<(u64, Waker)>,
     sleepers: u32,

@@ -7,7 +7,7 @@ use std::io::Write;
 use parking_lot::Mutex;
 use tracing::subscriber::NoSubscriber;
 
-/// The most different texts on standard error; a subscriber receives all.
+/// Maximum number of different texts on standard error. A `tracing` subscriber receives all warnings.
 const SAID_MAX: usize = 64;
 
 /// Warns that a release did not wipe memory (overwrite it with zeros), with the reason.

@@ -38,17 +38,17 @@ impl std::fmt::Display for OutOfBounds {
 impl std::error::Error for OutOfBounds {}
 
 thread_local! {
-    /// Bytes that the running item can still allocate.
+    /// Number of bytes of the private heap that the item on this thread can still allocate.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Starts an item with its private memory in bytes.
+/// Starts an item on this thread, with a private heap of this size in bytes.
 #[inline(always)]
 pub(crate) fn begin(private_heap_bytes: u64) {
     LEFT.set(private_heap_bytes);
 }
 
-/// Allocates private memory of the item; false if too little is left.
+/// Allocates bytes from the item's private heap; returns false if too few are left.
 pub(crate) fn take_bytes(bytes: u64) -> bool {
     let left = bytes.checked_next_multiple_of(8).and_then(|bytes| LEFT.get().checked_sub(bytes));
     match left {
@@ -58,7 +58,7 @@ pub(crate) fn take_bytes(bytes: u64) -> bool {
     left.is_some()
 }
 
-/// Counts an access of this thread.
+/// Counts an access out of bounds on this thread.
 #[cold]
 pub(crate) fn note(index: usize) {
     let index = index as u64;
@@ -69,14 +69,14 @@ pub(crate) fn note(index: usize) {
     OUTSIDE.set(Some(next));
 }
 
-/// Counts an access and returns its value.
+/// Counts a read out of bounds, and returns its value, zero.
 #[cold]
 pub(crate) fn read<T: KernelType>(index: usize) -> T {
     note(index);
     T::ZERO
 }
 
-/// Takes the counts of this thread since the last call.
+/// Returns the out-of-bounds accesses on this thread since the last call, and resets the count.
 pub(crate) fn take() -> Option<OutOfBounds> {
     OUTSIDE.take()
 }

@@ -7,22 +7,17 @@ use crate::number::KernelScalar;
 use crate::turns;
 use backend_api::kernel::{self, Op, TimeLimit, Type};
 
-/// The arguments of a function that takes only numbers and bools: a tuple of one to eight of them.
-///
-/// ```
-/// use vmarray_kernel::{ScalarArguments, KernelScalar};
-/// assert_eq!(<(f32, bool)>::TYPES, [f32::TYPE, bool::TYPE]);
-/// ```
+/// The arguments of a scalar function: a tuple of one to eight numbers and bools.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tuple of one to eight numbers and `bool`s",
     note = "expressions can call functions whose arguments are numbers and `bool`s"
 )]
 pub trait ScalarArguments: Sized {
-    /// Types of the arguments on devices.
+    /// Types of the arguments in kernels.
     const TYPES: &'static [Type];
 
-    /// Returns the arguments of call `number`; `all` has, for each argument, the bytes of the values for all
-    /// calls.
+    /// Returns the arguments for element `number`. `all` has, for each argument, the bytes of the values for
+    /// all elements.
     #[doc(hidden)]
     fn of_element(all: &[&[u8]], number: usize) -> Self;
 }
@@ -50,7 +45,7 @@ tuples! {
     A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7;
 }
 
-/// One of several contiguous numbers or bools.
+/// Loads element `number` of contiguous numbers or bools.
 #[inline(always)]
 fn load<T: KernelScalar>(bytes: &[u8], number: usize) -> T {
     let width = T::TYPE.bytes() as usize;
@@ -107,7 +102,7 @@ where
     Ok(function.named(lowered.name).with_loops(loops).with_host(on_host::<F, A, R>))
 }
 
-/// The function itself, for all elements.
+/// Calls the Rust function for all elements, as a `HostFunction` of `backend_api`.
 fn on_host<F, A, R>(arguments: &[&[u8]], results: &mut [u8], limit: Option<&TimeLimit>) -> Option<u64>
 where
     F: Function<A, R>,
@@ -117,7 +112,8 @@ where
     turns::limited(limit, &mut || all::<F, A, R>(arguments, results))
 }
 
-/// Out of line, so that the compiler knows that results and arguments are apart.
+/// Calls the Rust function for all elements. It is not inlined, because the compiler then knows from its
+/// parameters that results and arguments do not overlap.
 #[inline(never)]
 fn all<F, A, R>(arguments: &[&[u8]], results: &mut [u8])
 where

@@ -44,22 +44,23 @@ pub const PRIVATE_HEAP_BYTES: u64 = 16 << 10;
     label = "this cannot be launched"
 )]
 pub trait Kernel: Define {
-    /// Arguments on the host, one for each parameter: `()` for an [`At`](crate::At) with one axis, the shape
-    /// of the result for an `At` with several axes, a value for a value, a slice of the running items'
-    /// elements for [`Own`](crate::Own), a slice of all elements for [`Anywhere`](crate::Anywhere).
+    /// The program's arguments for running the kernel on the host, one for each parameter: `()` for an
+    /// [`At`](crate::At) with one axis, the shape of the result for an `At` with several axes, a value for a
+    /// value, a slice of the running items' elements for [`Own`](crate::Own), a slice of all elements for
+    /// [`Anywhere`](crate::Anywhere).
     type Sources<'s>;
-    /// Arguments in the form from which items take their parameters.
+    /// The arguments from which each item on the host takes its parameters.
     #[doc(hidden)]
     type Bound<'s>;
-    /// Types of all parameters except [`At`](crate::At), with static references.
+    /// Types of all parameters except [`At`](crate::At), with static lifetimes.
     type Parameters;
-    /// Type that each item returns.
+    /// Type of the value that each item returns.
     type Returned: Returned;
 
     /// Returns the kind and the name of each parameter.
     fn parameters() -> Vec<ParameterInfo>;
 
-    /// Returns the extents of a group; empty for a kernel without groups.
+    /// Returns the extents of a group along its axes, in items; empty for a kernel without groups.
     #[must_use]
     fn group() -> Vec<u32> {
         Vec::new()
@@ -72,15 +73,15 @@ pub trait Kernel: Define {
         (!group.is_empty()).then(|| group.into_iter().fold(1, u32::saturating_mul))
     }
 
-    /// Converts the program's arguments for items.
+    /// Converts the program's arguments to arguments from which items take their parameters.
     #[doc(hidden)]
     fn bound(sources: Self::Sources<'_>) -> Self::Bound<'_>;
 
-    /// Takes the arguments for items from a device's launch.
+    /// Creates the arguments for items from the arguments of a device's launch.
     #[doc(hidden)]
     fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s>;
 
-    /// Loads the elements of some items.
+    /// Loads the own elements of a range of items.
     #[doc(hidden)]
     fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>);
 
@@ -88,7 +89,7 @@ pub trait Kernel: Define {
     #[doc(hidden)]
     fn run_item(bound: &mut Self::Bound<'_>, item: Item);
 
-    /// Stores the changes of the loaded items.
+    /// Stores the changed elements of the loaded items.
     #[doc(hidden)]
     fn end(bound: &mut Self::Bound<'_>);
 

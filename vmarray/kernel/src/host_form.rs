@@ -11,10 +11,11 @@ use crate::views::{ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
-/// The number of back edges after which the loop of an item that has exceeded its time counts as endless.
+/// Number of loop iterations for which the interpreter searches the endless loop of an item that exceeded its
+/// time limit.
 const SEARCHED_TURNS: u64 = 1 << 20;
 
-/// Number of items whose elements are loaded at a time.
+/// Number of items whose elements the host form loads at a time.
 const BLOCK_ITEMS: usize = 512;
 
 /// Runs a kernel on the calling thread, once for each item of a range in turn. The slice for an
@@ -112,7 +113,8 @@ pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     })
 }
 
-/// One function for all numbers of axes, so that a program compiles it once a kernel.
+/// Runs a kernel for any number of axes. It is one function, because a program then compiles it only once for
+/// each kernel.
 #[inline(never)]
 fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Report {
     let mut given = LaunchArguments::new(items, axes, returns);
@@ -148,7 +150,8 @@ fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Rep
     late.map_or(report, |late| report.and(Report::time_over(late.site, late.item)))
 }
 
-/// The report of failed items whose elements are not stored yet: the first one, with the place in its form.
+/// Returns the report of failed items before their elements are stored. It contains the first failed item,
+/// with the operation in its lowered code.
 #[cold]
 fn failed(
     lower: fn(&LaunchVariant) -> Result<LoweredKernel, Error>,

@@ -34,17 +34,17 @@ impl<T> Of<T> {
 /// infers.
 #[derive(Clone, Copy, Debug)]
 pub enum InferredSlot {
-    /// A literal of a type.
+    /// The type of a number or bool literal.
     Literal(Type),
-    /// A literal of a struct.
+    /// The type of a struct literal.
     Struct(fn() -> Layout),
-    /// A kernel function.
+    /// The definition of a called kernel function.
     Callee(fn() -> Definition),
 }
 
 /// A slot, or a tuple of slots: the parameter types of a kernel's closure for inference.
 pub trait Slots {
-    /// Appends the slots.
+    /// Appends the contents of the slot or slots to a list.
     fn append(into: &mut Vec<InferredSlot>);
 }
 
@@ -132,21 +132,7 @@ pub struct Definition {
     pub constants: Vec<NamedConstant>,
 }
 
-/// The type of a kernel function. `#[kernel]` implements this trait for a type with the name of the function.
-///
-/// ```
-/// use vmarray_kernel::{kernel, Define};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn double(x: u32) -> u32 {
-///     x * 2
-/// }
-///
-/// fn name_of<F: Define>() -> &'static str {
-///     F::define().tree.name
-/// }
-/// assert_eq!(name_of::<double>(), "double");
-/// ```
+/// The type of a kernel function. `#[kernel]` implements this trait for a type that has the function's name.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kernel function",
     note = "put `#[kernel]` above the function"
@@ -156,23 +142,8 @@ pub trait Define: 'static {
     fn define() -> Definition;
 }
 
-/// The type of a kernel function with these arguments and this output; used as a bound on type parameters.
-///
-/// ```
-/// use vmarray_kernel::{kernel, Function};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn square(x: f32) -> f32 {
-///     x * x
-/// }
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn twice<F: Function<(f32,), f32>>(x: f32) -> f32 {
-///     F::call((F::call((x,)),))
-/// }
-/// assert_eq!(twice::<square>(3.0), 81.0);
-/// assert_eq!(<square as Function<_, _>>::call((3.0,)), 9.0);
-/// ```
+/// The type of a kernel function with these argument types and this output type. Functions use it as a bound
+/// on their type parameters.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kernel function with these arguments and this output",
     note = "a function with a reference parameter cannot be a type parameter"
@@ -192,8 +163,8 @@ pub struct PlainFunction;
 #[derive(Debug)]
 pub struct FunctionOfValues;
 
-/// A function that kernels can call. The trait is also implemented for a missing function, because rustc
-/// reports the missing function elsewhere.
+/// A function that kernels can call. Missing functions also implement this trait, because rustc reports a
+/// missing function elsewhere.
 #[diagnostic::on_unimplemented(
     message = "a kernel calls kernel functions only: write `#[kernel]` above this function",
     label = "this function has no `#[kernel]`"
@@ -201,7 +172,7 @@ pub struct FunctionOfValues;
 pub trait CalledByKernels {}
 impl CalledByKernels for &'static () {}
 
-/// A kernel that runs for items, and can therefore be launched.
+/// A kernel that has parameters for items, so a program can launch it.
 #[diagnostic::on_unimplemented(
     message = "a function with only value parameters cannot be launched: write a kernel with a `&mut \
                Own<T>` that calls it",

@@ -98,7 +98,8 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     Ok(Report { detail: lowered.index_of(&report) as u64, ..report })
 }
 
-/// Returns the axes of a launch's domain, cut into tiles along the axes that have a length of tiles.
+/// Returns the axes of a launch's domain. `tile` has the tile lengths, for the axes that are divided into
+/// tiles.
 fn domain_axes(shape: &[usize], tile: &[usize]) -> Vec<DomainAxis> {
     let axis = |(axis, extent): (usize, &usize)| match tile.get(axis) {
         Some(tile) => DomainAxis { tiles: extent.div_ceil(*tile), tile: *tile, ..DomainAxis::whole(*extent) },
@@ -107,18 +108,18 @@ fn domain_axes(shape: &[usize], tile: &[usize]) -> Vec<DomainAxis> {
     shape.iter().enumerate().map(axis).collect()
 }
 
-/// Returns true if no earlier view has the same argument.
+/// Returns true if no earlier view belongs to the same argument.
 fn is_first(lowered: &LoweredKernel, number: usize) -> bool {
     !lowered.views[..number].contains(&lowered.views[number])
 }
 
-/// Returns true if each item writes its own element of the view. Elements that items share keep their order
-/// in memory, even if the launch has tiles.
+/// Returns true if each item writes its own element of the view. Only these views are stored in tiles;
+/// elements that items share keep their order in memory.
 fn is_own(lowered: &LoweredKernel, number: usize) -> bool {
     is_first(lowered, number) && lowered.body.views[number].access != Access::Atomic
 }
 
-/// Copies the elements of views, each with its stride, back to the arguments that the kernel writes.
+/// Copies the elements of written views, each with its stride, back to the arguments of the program.
 fn copy_back(
     lowered: &LoweredKernel,
     copies: &[(Vec<u8>, usize)],
@@ -145,7 +146,7 @@ fn copy_back(
     }
 }
 
-/// The row-major number of the element of each item in tiled groups.
+/// Returns, for each item in tile order, the row-major number of its element; `None` for padding.
 fn numbers_in_tiles(axes: &[DomainAxis]) -> Vec<Option<usize>> {
     let tile_len: usize = axes.iter().map(|axis| axis.tile).product();
     let tiles: usize = axes.iter().map(|axis| axis.tiles).product();
@@ -163,7 +164,7 @@ fn numbers_in_tiles(axes: &[DomainAxis]) -> Vec<Option<usize>> {
     (0..tiles * tile_len).map(number).collect()
 }
 
-/// A scalar argument of the body.
+/// Returns the value of a scalar parameter of the body.
 fn scalar(
     arguments: &[InterpreterArgument<'_>],
     axes: &[DomainAxis],

@@ -15,7 +15,7 @@ use bytemuck::Pod;
 pub enum Layout {
     /// A number or a bool; `usize` and `isize` have 64 bits.
     Scalar(Type),
-    /// A tuple. It cannot be in memory.
+    /// A tuple. Tuples cannot be stored in memory.
     Tuple(Vec<Self>),
     /// An array: the type and the number of its contiguous elements.
     Array(Box<Self>, usize),
@@ -25,7 +25,7 @@ pub enum Layout {
         name: &'static str,
         /// Fields, in the order of declaration.
         fields: Vec<LayoutField>,
-        /// Size in memory, in bytes.
+        /// Size of the struct in memory, in bytes.
         bytes: usize,
     },
 }
@@ -119,10 +119,10 @@ impl Layout {
             `#[derive(Clone, Copy, vmarray::kernel::KernelType)]`"
 )]
 pub trait KernelType: Copy + Send + Sync + 'static {
-    /// Value that a read out of bounds returns.
+    /// Value that a read out of bounds returns: zero.
     const ZERO: Self;
 
-    /// Returns a description of the type.
+    /// Returns the layout of the type.
     fn layout() -> Layout;
 
     /// Appends the bits of all scalars in the value, in the order of the layout.

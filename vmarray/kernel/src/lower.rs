@@ -45,75 +45,76 @@ pub(crate) use tables::table_values;
 pub use tiles::lower_placing;
 use value::{BoundsCheck, ElementIndex, LoweredValue, Node, ScalarOperand};
 
-/// Reason for an early end of lowering.
+/// Reason why the lowering of an expression ends early.
 #[derive(Debug)]
 enum Exit {
-    /// The following code is unreachable.
+    /// The code after this expression is unreachable.
     Diverges,
     Error(Box<Error>),
 }
 
 type Result<T, E = Exit> = std::result::Result<T, E>;
 
-/// A view among the parameters.
+/// A parameter of the kernel that is a view.
 struct View {
     parameter: usize,
     layout: Layout,
     access: Access,
-    /// True if each item has its own element.
+    /// True if each item accesses only its own element of the view.
     is_own: bool,
-    /// The access by places, if any.
+    /// For a view that items read by position: its extents and strides.
     around: Option<Neighborhood>,
-    /// The view with the starts of rows, for ragged rows.
+    /// For a [`Rows`](crate::Rows) parameter: the index of the view with the starts of the rows.
     starts: Option<usize>,
 }
 
-/// A kernel during lowering.
+/// The state of lowering for one kernel.
 struct Lower {
     registers: Vec<Type>,
     /// For each register, true if several operations write it.
     is_variable: Vec<bool>,
-    /// For each register, true if its operation can be removed when no operation reads it.
+    /// For each register, true if simplification may remove its operation when no operation reads it.
     removable: Vec<bool>,
-    /// Code before everything else, such as literals.
+    /// Code that runs before all other code, such as writes of literals.
     prelude: Vec<Op>,
     code: Vec<Op>,
     literals: HashMap<(Type, u64), Reg>,
     questions: HashMap<Builtin, Reg>,
     scalars: Vec<(ScalarSource, Type, Reg)>,
-    /// Arrays, and the depth of their use.
+    /// Local arrays, and the nesting depth of the block that uses each; `None` for a free array.
     arrays: Vec<(ArrayDecl, Option<usize>)>,
-    /// Arrays of groups, and their lengths.
+    /// Group arrays, and their numbers of elements.
     group_lens: HashMap<u16, usize>,
     tables: Tables,
     views: Vec<View>,
     form: LaunchVariant,
-    /// The item's place along each axis of the result.
+    /// The index of the item's element along each axis of the result.
     at: Vec<ScalarOperand>,
-    /// The same place, in the width of place computations.
+    /// The same indices, in the width of the arithmetic on positions (32 or 64 bits).
     own: Vec<ScalarOperand>,
-    /// Registers that hold the place plus a constant: axis and distance.
+    /// Registers that hold the item's index plus a constant: the axis and the constant.
     away: HashMap<Reg, (usize, i64)>,
     frames: Vec<InlineFrame>,
-    /// The extents of a group, if groups are tiles of the result.
+    /// The extents of a group in items, if groups are tiles of the result.
     tile: Vec<u32>,
     /// True if items run in groups.
     has_group: bool,
-    /// Register that is true for items with an element, if tiles have padding items.
+    /// If tiles have padding items: the register that is true for items with an element.
     is_inside: Option<ScalarOperand>,
-    /// Upper bounds of registers.
+    /// Upper bounds of the values in registers.
     most: HashMap<Reg, u64>,
-    /// The depth of calls and unrolled iterations.
+    /// The nesting depth of calls and unrolled iterations.
     depth: usize,
-    /// The depth of blocks and loops of the representation.
+    /// The nesting depth of blocks and loops in the lowered code.
     nesting: usize,
-    /// True to unroll loops.
+    /// True if lowering unrolls loops.
     is_unrolled: bool,
-    /// The number of copies of the current code.
+    /// The number of copies of the current code, because of unrolled loops.
     turns: usize,
-    /// True if an access with the same index exists already.
+    /// True if an earlier access has checked the same index.
     is_checked: bool,
-    /// Source places, and the register whose literals number the place of the next operation.
+    /// Source locations, and the register `marker`: a literal written to it is the index of the next
+    /// operation's location.
     places: Vec<SourcePlace>,
     marker: Option<Reg>,
 }
@@ -170,7 +171,7 @@ pub fn lower_for<K: Kernel>(form: &LaunchVariant) -> std::result::Result<Lowered
     lowered(form, &|lower| lower.kernel(K::parameters(), &returned, &K::group(), K::define()))
 }
 
-/// Lowers a function of scalars with a scalar result, which the last operation writes.
+/// Lowers a function of scalars. The last operation of the body writes the result, a scalar.
 pub(crate) fn lower_function(
     parameters: &[Type],
     define: impl Fn() -> Definition + Sync,
@@ -178,11 +179,12 @@ pub(crate) fn lower_function(
     lowered(&LaunchVariant::default(), &|lower| lower.function(parameters, define()))
 }
 
-/// The stack for nested calls, at most 64 deep: some MiB in unoptimised builds.
+/// Stack size in bytes of the lowering thread: nested calls, at most 64 deep, take some MiB in unoptimised
+/// builds.
 const STACK_BYTES: usize = 32 << 20;
 
-/// Lowers with unrolled loops, or without if the code is too long, on a thread with enough stack for any
-/// kernel.
+/// Lowers a kernel on a thread with a large stack. Unrolls loops, or lowers again without unrolling if the
+/// code is too long.
 fn lowered(
     form: &LaunchVariant,
     with: &(dyn Fn(Lower) -> Result<LoweredKernel> + Sync),
@@ -323,7 +325,7 @@ impl Lower {
         self.finished(tree, Vec::new(), None)
     }
 
-    /// Lowers the whole kernel or function. Code that never returns is an error.
+    /// Lowers the whole kernel or function, and returns its value. Code that never returns is an error.
     fn returned(&mut self, definition: Definition, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         let tree = definition.tree;
         self.inline(definition, arguments).map_err(|exit| match exit {
@@ -337,7 +339,7 @@ impl Lower {
         })
     }
 
-    /// The lowered, simplified and verified kernel.
+    /// Simplifies and verifies the lowered code, and returns the kernel.
     fn finished(
         self,
         tree: &'static Tree,
@@ -387,7 +389,7 @@ impl Lower {
         })
     }
 
-    /// Stores the scalars of a value to their own views.
+    /// Stores each scalar of a returned value in its own view.
     fn write_returned(&mut self, value: &LoweredValue, parameter: usize, types: &[Type]) -> Result<()> {
         for (number, of) in types.iter().enumerate() {
             let part = value.part(number).unwrap_or_else(|| value.clone());
@@ -402,7 +404,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Records the source place of the next operation.
+    /// Records the source location of the next operation.
     fn mark(&mut self) {
         let Some(frame) = self.frames.last() else { return };
         let place = SourcePlace { file: frame.definition.tree.file, line: frame.line };
@@ -415,7 +417,7 @@ impl Lower {
         self.code.push(Op::Literal { to, bits: self.places.len() as u64 - 1 });
     }
 
-    /// The value of a parameter of the launched kernel.
+    /// Returns the value of a parameter of the launched kernel.
     fn parameter(&mut self, number: usize, kind: &ParameterKind) -> Result<LoweredValue> {
         let element;
         let (layout, access, is_own) = match kind {
@@ -474,7 +476,7 @@ impl Lower {
         })
     }
 
-    /// A value from the launch.
+    /// Returns a value whose scalars the launch passes as scalar parameters.
     fn given(
         &mut self,
         layout: &Layout,
@@ -506,7 +508,7 @@ impl Lower {
         }
     }
 
-    /// The register of a scalar from the launch.
+    /// Returns the register of a scalar that the launch passes.
     fn scalar(&mut self, source: ScalarSource, of: Type) -> Reg {
         if let Some((.., register)) = self.scalars.iter().find(|(known, ..)| *known == source) {
             return *register;
@@ -517,7 +519,7 @@ impl Lower {
         to
     }
 
-    /// The element of a view with an index, or the item's own element.
+    /// Returns the element of a view at an index, or the item's own element.
     fn view_element(&mut self, view: usize, at: Option<ScalarOperand>) -> LoweredValue {
         let View { layout, access, is_own, .. } = &self.views[view];
         let (layout, access, is_own) = (layout.clone(), *access, *is_own);
@@ -549,7 +551,7 @@ impl Lower {
         register
     }
 
-    /// The register of a literal, shared by all uses.
+    /// Returns the register of a literal, which all uses share.
     fn literal(&mut self, of: Type, bits: u64) -> Reg {
         if let Some(register) = self.literals.get(&(of, bits)) {
             return *register;
@@ -560,7 +562,7 @@ impl Lower {
         to
     }
 
-    /// A register with a built-in value of the item.
+    /// Returns a register with a built-in value of the item.
     fn question(&mut self, what: Builtin) -> Reg {
         if let Some(register) = self.questions.get(&what) {
             return *register;
@@ -653,7 +655,7 @@ impl Lower {
         ScalarOperand::Register(to)
     }
 
-    /// An error at the current place.
+    /// Creates an error at the current source location.
     fn error(&self, kind: ErrorKind, detail: String) -> Exit {
         let (name, file, line) = match self.frames.last() {
             Some(frame) => (frame.definition.tree.name, frame.definition.tree.file, frame.line),
@@ -662,7 +664,7 @@ impl Lower {
         Exit::Error(Box::new(Error::new(kind, name, file, line, detail)))
     }
 
-    /// Refuses group operations in a kernel without groups.
+    /// Returns an error if a kernel without groups uses a group operation.
     fn expect_group(&self, what: &str) -> Result<()> {
         if self.has_group {
             return Ok(());
@@ -672,7 +674,7 @@ impl Lower {
         Err(self.error(ErrorKind::Unsupported, detail))
     }
 
-    /// An impossible case, because rustc has checked the function.
+    /// Creates the error for a case that should be impossible, because rustc has checked the function.
     fn unexpected(&self, what: &str) -> Exit {
         self.error(ErrorKind::Unsupported, format!("kernels do not support {what}"))
     }

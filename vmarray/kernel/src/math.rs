@@ -21,7 +21,7 @@
 use crate::number::Float;
 use vmarray_macros::kernel;
 
-/// The bits of 2/π behind the point, after 64 zeros.
+/// The bits of 2/π after the binary point, preceded by 64 zeros.
 const TWO_OVER_PI: [u64; 21] = [
     0x0000000000000000,
     0xA2F9836E4E441529,
@@ -46,14 +46,14 @@ const TWO_OVER_PI: [u64; 21] = [
     0xF0CFBC209AF4361D,
 ];
 
-/// Number of stored bits of the significand.
+/// Number of stored bits of a float's significand.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn digits<T: Float>() -> u32 {
     if T::BITS == 32 { 23 } else { 52 }
 }
 
-/// Bias of stored exponents.
+/// Bias of the exponent that a float stores.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn bias<T: Float>() -> i32 {
@@ -66,7 +66,7 @@ fn nan<T: Float>() -> T {
     T::INFINITY - T::INFINITY
 }
 
-/// `ln 2` as the sum of two numbers. The first times an exponent is exact.
+/// `ln 2` as the sum of two numbers. The product of the first number and an exponent is exact.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn ln_2_for_exponents<T: Float>() -> (T, T) {
@@ -97,7 +97,7 @@ fn half_pi<T: Float>() -> (T, T) {
     }
 }
 
-/// `2 / ln 2`.
+/// `2 / ln 2`, as the sum of two numbers.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn two_over_ln_2<T: Float>() -> (T, T) {
@@ -108,7 +108,7 @@ fn two_over_ln_2<T: Float>() -> (T, T) {
     }
 }
 
-/// A third of it.
+/// A third of `2 / ln 2`, as the sum of two numbers.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn two_thirds_over_ln_2<T: Float>() -> (T, T) {
@@ -129,7 +129,7 @@ fn log10_2<T: Float>() -> (T, T) {
     }
 }
 
-/// A polynomial of these coefficients, that of the lowest power first, by Horner's rule.
+/// Evaluates a polynomial by Horner's rule. The first coefficient belongs to the lowest power.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn polynomial<T: Float, const N: usize>(x: T, coefficients: [T; N]) -> T {
@@ -140,7 +140,7 @@ fn polynomial<T: Float, const N: usize>(x: T, coefficients: [T; N]) -> T {
     sum
 }
 
-/// `(e^x - 1 - x) / x²` for `|x| <= ln 2 / 2`.
+/// Polynomial approximation of `(e^x - 1 - x) / x²` for `|x| <= ln 2 / 2`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn exp_rest<T: Float>(x: T) -> T {
@@ -166,7 +166,7 @@ fn exp_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `(2^x - 1 - x ln 2) / x²` for `|x| <= 1/2`.
+/// Polynomial approximation of `(2^x - 1 - x ln 2) / x²` for `|x| <= 1/2`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn exp2_rest<T: Float>(x: T) -> T {
@@ -193,7 +193,7 @@ fn exp2_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `(ln((1 + s) / (1 - s)) / s - 2) / x` of `x = s²`.
+/// Polynomial approximation of `(ln((1 + s) / (1 - s)) / s - 2) / x`, for `x = s²`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn ln_rest<T: Float>(x: T) -> T {
@@ -215,7 +215,7 @@ fn ln_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// Polynomial term of [`log2_of`], over `x²`, of `x = s²`.
+/// Polynomial term of [`log2_of`] divided by `x²`, for `x = s²`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn log2_rest<T: Float>(x: T) -> T {
@@ -238,7 +238,7 @@ fn log2_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `(sin(s) / s - 1) / x` of `x = s²`, `s <= π/4`.
+/// Polynomial approximation of `(sin(s) / s - 1) / x`, for `x = s²` and `s <= π/4`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn sin_rest<T: Float>(x: T) -> T {
@@ -260,7 +260,7 @@ fn sin_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `(cos(s) - 1 + x / 2) / x²` of `x = s²`.
+/// Polynomial approximation of `(cos(s) - 1 + x / 2) / x²`, for `x = s²`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn cos_rest<T: Float>(x: T) -> T {
@@ -282,7 +282,7 @@ fn cos_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `(atan(s) / s - 1) / x` of `x = s²`, `s <= tan(π/8)`.
+/// Polynomial approximation of `(atan(s) / s - 1) / x`, for `x = s²` and `s <= tan(π/8)`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn atan_rest<T: Float>(x: T) -> T {
@@ -310,7 +310,7 @@ fn atan_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `(asin(s) / s - 1) / x` of `x = s² <= 1/4`.
+/// Polynomial approximation of `(asin(s) / s - 1) / x`, for `x = s² <= 1/4`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn asin_rest<T: Float>(x: T) -> T {
@@ -340,7 +340,7 @@ fn asin_rest<T: Float>(x: T) -> T {
     }
 }
 
-/// `a + b` and its rounding error, for `|a| >= |b|`.
+/// Returns `a + b` and its rounding error, for `|a| >= |b|`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn sum<T: Float>(a: T, b: T) -> (T, T) {
@@ -348,7 +348,7 @@ fn sum<T: Float>(a: T, b: T) -> (T, T) {
     (sum, b - (sum - a))
 }
 
-/// The upper half of the bits, and the lower one.
+/// Splits a float into the upper and the lower half of its significand.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn halves<T: Float>(a: T) -> (T, T) {
@@ -358,7 +358,7 @@ fn halves<T: Float>(a: T) -> (T, T) {
     (upper, a - upper)
 }
 
-/// `a * b` and its rounding error.
+/// Returns `a * b` and its rounding error.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn product<T: Float>(a: T, b: T) -> (T, T) {
@@ -367,14 +367,14 @@ fn product<T: Float>(a: T, b: T) -> (T, T) {
     (product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2))
 }
 
-/// `2^by` of a normal number.
+/// Returns `2^by`, which must be a normal number.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn power_of_two<T: Float>(by: i32) -> T {
     T::from_bits(((by + bias::<T>()) as T::Bits) << digits::<T>())
 }
 
-/// `x * 2^by`, rounded once if `x` is about one.
+/// Returns `x * 2^by`, rounded once if `x` is near 1.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn scaled<T: Float>(x: T, by: i32) -> T {
@@ -382,7 +382,7 @@ fn scaled<T: Float>(x: T, by: i32) -> T {
     x * power_of_two::<T>(half) * power_of_two::<T>(by - half)
 }
 
-/// `k` and `e^r - 1` of `x = k ln 2 + r`, for `x` within the range of exponents.
+/// Returns `k` and `e^r - 1` for `x = k ln 2 + r`; `e^x` must be within the range of exponents.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn exp_parts<T: Float>(x: T) -> (i32, T) {
@@ -416,7 +416,7 @@ pub fn exp_m1<T: Float>(x: T) -> T {
     }
 }
 
-/// `2^(x + rest)`, with a rest that is much smaller.
+/// Returns `2^(x + rest)`; `rest` must be much smaller than `x`.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn exp2_of<T: Float>(x: T, rest: T) -> T {
@@ -435,7 +435,7 @@ pub fn exp2<T: Float>(x: T) -> T {
     if x == x { exp2_of(x.clamp(-limit, limit), T::ZERO) } else { x }
 }
 
-/// `m` and `k` of `x = m * 2^k`, `m` from √½ to √2, of a number above zero.
+/// Returns `m` and `k` with `x = m * 2^k` and `m` from √½ to √2, for `x` above zero.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn split<T: Float>(x: T) -> (T, i32) {
@@ -450,7 +450,7 @@ fn split<T: Float>(x: T) -> (T, i32) {
     (T::from_bits((bits - (k << digits)) as T::Bits), k as i32 - added)
 }
 
-/// `ln(m * 2^k * (1 + rest))` for `m` from √½ to √2.
+/// Returns `ln(m * 2^k * (1 + rest))` for `m` from √½ to √2.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn ln_of<T: Float>(m: T, k: i32, rest: T) -> T {
@@ -462,7 +462,8 @@ fn ln_of<T: Float>(m: T, k: i32, rest: T) -> T {
     k * ln_2 - ((half_square - (s * (half_square + z * ln_rest(z)) + (k * ln_2_rest + rest))) - f)
 }
 
-/// The logarithm of `x`: `value`, or the special value of zero, infinity, negative numbers, and NaN.
+/// Returns the logarithm of `x`: `value` for a positive finite number, else the special value of zero,
+/// infinity, a negative number or NaN.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn logarithm<T: Float>(x: T, value: T) -> T {
@@ -494,7 +495,7 @@ pub fn ln_1p<T: Float>(x: T) -> T {
     if x == T::ZERO { x } else { logarithm(u, ln_of(m, k, rest / u)) }
 }
 
-/// The logarithm to base 2 of a positive number, in two numbers.
+/// Returns the logarithm to base 2 of a positive number, as the sum of two numbers.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn log2_of<T: Float>(x: T) -> (T, T) {
@@ -572,7 +573,8 @@ pub fn powf<T: Float>(x: T, y: T) -> T {
     }
 }
 
-/// `x` less the nearest multiple of π/2, in two numbers, and that multiple modulo 4.
+/// Subtracts the nearest multiple of π/2 from `x`. Returns the difference as the sum of two numbers, and the
+/// multiple modulo 4.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn reduced<T: Float>(x: T) -> (T, T, u32) {
@@ -618,7 +620,7 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     (r, r_rest, quadrant as u32 & 3)
 }
 
-/// The sine of an angle of at most π/4 in two numbers.
+/// Returns the sine of an angle of at most π/4 that is the sum of two numbers.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn sin_of<T: Float>(r: T, rest: T) -> T {
@@ -626,7 +628,7 @@ fn sin_of<T: Float>(r: T, rest: T) -> T {
     r + (z * r * sin_rest(z) + rest * (T::ONE - T::HALF * z))
 }
 
-/// Its cosine.
+/// Returns the cosine of an angle of at most π/4 that is the sum of two numbers.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn cos_of<T: Float>(r: T, rest: T) -> T {
@@ -721,7 +723,7 @@ pub fn atan2<T: Float>(y: T, x: T) -> T {
     if x == x && y == y { angle.copysign(y) } else { nan::<T>() }
 }
 
-/// `√z` and `asin √z`, each less its first number, for `z <= 1/4`; and that number.
+/// Returns `asin √z` for `z <= 1/4` as the sum of two numbers. The first number is `√z`, rounded.
 #[kernel(crate = crate)]
 #[inline(always)]
 fn asin_of_sqrt<T: Float>(z: T) -> (T, T) {

@@ -3,18 +3,13 @@
 use crate::layout::{KernelType, Layout};
 use backend_api::expr::{self, Type};
 
-/// A number or a bool: a value that takes one register of a device.
-///
-/// ```
-/// use vmarray_kernel::KernelScalar;
-/// assert_eq!((<f32 as KernelScalar>::from_value(0x3F80_0000), KernelScalar::to_value(true)), (1.0, 1));
-/// ```
+/// A number or a bool: a kernel value that takes one register of a device.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a number of at most 64 bits nor a `bool`",
     note = "both operands must have the same type: cast one by `x as T`"
 )]
 pub trait KernelScalar: KernelType + PartialEq {
-    /// Type on devices.
+    /// Type of the value in kernels on devices.
     const TYPE: Type;
 
     /// Returns the value with these bits.
@@ -54,24 +49,24 @@ pub enum Widened {
 pub trait KernelNumber: KernelScalar + PartialOrd {
     /// The number one.
     const ONE: Self;
-    /// Least value.
+    /// Smallest value of the type.
     const MIN: Self;
-    /// Greatest value.
+    /// Greatest value of the type.
     const MAX: Self;
-    /// Number of bits.
+    /// Number of bits of the type.
     const BITS: u32;
-    /// True for floats.
+    /// True for `f32` and `f64`.
     const IS_FLOAT: bool;
 
-    /// The type of the same width that implements the arithmetic.
+    /// Type of the same width for which `backend_api::expr` implements the arithmetic.
     #[doc(hidden)]
     type Native: expr::Number;
 
-    /// Converts to the type that implements the arithmetic.
+    /// Converts to the type `Native`.
     #[doc(hidden)]
     fn native(self) -> Self::Native;
 
-    /// Converts from the type that implements the arithmetic.
+    /// Converts from the type `Native`.
     #[doc(hidden)]
     fn of_native(native: Self::Native) -> Self;
 
@@ -134,15 +129,15 @@ pub trait KernelInteger: KernelNumber + KernelBits {
     /// The unsigned type of the same width.
     type Unsigned: KernelInteger;
 
-    /// The type of the same width that implements the arithmetic.
+    /// Type of the same width for which `backend_api::expr` implements the arithmetic of integers.
     #[doc(hidden)]
     type NativeInteger: expr::Integer;
 
-    /// Converts to the type that implements the arithmetic.
+    /// Converts to the type `NativeInteger`.
     #[doc(hidden)]
     fn native_integer(self) -> Self::NativeInteger;
 
-    /// Converts from the type that implements the arithmetic.
+    /// Converts from the type `NativeInteger`.
     #[doc(hidden)]
     fn of_native_integer(native: Self::NativeInteger) -> Self;
 
@@ -180,7 +175,7 @@ pub trait KernelInteger: KernelNumber + KernelBits {
 /// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` is neither `f32` nor `f64`", note = "write `x as f32`")]
 pub trait Float: KernelSigned {
-    /// The unsigned integer of the same width, for the bits.
+    /// Unsigned integer type of the same width, for the float's bits.
     type Bits: KernelInteger;
     /// Bits in which only the sign bit is set.
     const SIGN: Self::Bits;
@@ -197,7 +192,7 @@ pub trait Float: KernelSigned {
     #[doc(hidden)]
     fn of_bits(bits: Self::Bits) -> Self;
 
-    /// Applies a function of one float that IEEE 754 defines exactly.
+    /// Applies an operation to the float that IEEE 754 defines exactly.
     #[doc(hidden)]
     fn rounded(self, how: Rounded) -> Self;
 

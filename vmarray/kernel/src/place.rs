@@ -81,7 +81,7 @@ use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At<const N: usize> {
-    /// Places out of bounds wrap.
+    /// The indices along the axes. Indices below 0 wrap to large numbers.
     position: [usize; N],
     shape: [usize; N],
 }
@@ -98,7 +98,7 @@ impl<const N: usize> At<N> {
     }
 }
 
-/// The index along an axis.
+/// The index of the place along an axis.
 ///
 /// # Panics
 /// If the axis does not exist; in kernels this is an error of lowering.
@@ -155,7 +155,7 @@ impl At<1> {
     }
 }
 
-/// Methods of places with several axes, and their parameters.
+/// Implements the methods of places with several axes, and their use as parameters.
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
         impl At<$N> {

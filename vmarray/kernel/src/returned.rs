@@ -8,22 +8,7 @@ use backend_api::kernel::HostView;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Return type of a launched kernel: nothing, a number, a `bool`, or a tuple of these.
-///
-/// ```
-/// use vmarray_kernel::{Kernel, Own, Returned, kernel};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn squared_difference(a: &Own<f32>, b: &Own<f32>) -> f32 {
-///     let difference = a.get() - b.get();
-///     difference * difference
-/// }
-/// fn scalars<K: Kernel>() -> usize {
-///     K::Returned::types().len()
-/// }
-/// assert_eq!(scalars::<squared_difference>(), 1);
-/// assert_eq!(<(u64, bool)>::types().len(), 2);
-/// ```
+/// Type that a launched kernel can return: nothing, a number, a `bool`, or a tuple of these.
 #[diagnostic::on_unimplemented(
     message = "a kernel that is launched cannot return a `{Self}`",
     note = "it returns nothing, a number, a `bool`, or a tuple of these, which the launch reduces"
@@ -33,7 +18,7 @@ pub trait Returned: KernelType {
     #[must_use]
     fn types() -> Vec<Type>;
 
-    /// Calls `visit` with the number, the type and the bits of each scalar.
+    /// Calls `visit` with the index, the type and the bits of each scalar in the value.
     #[doc(hidden)]
     fn each(self, visit: &mut impl FnMut(usize, Type, u64));
 }
@@ -72,7 +57,7 @@ tuples! {
     A 0 B 1 C 2 D 3;
 }
 
-/// The type of a stored scalar; bools are stored as numbers.
+/// Returns the type in which a view stores a returned scalar: `U8` for a bool.
 pub(crate) const fn stored(of: Type) -> Type {
     match of {
         Type::Bool => Type::U8,
@@ -83,9 +68,9 @@ pub(crate) const fn stored(of: Type) -> Type {
 /// The views to which the host form writes the values that items return. It has no views if the launch does
 /// not use these values.
 pub struct Returning<'s, R> {
-    /// For each scalar.
+    /// One view for each scalar of the returned value.
     views: Vec<HostView<'s>>,
-    /// The first of the loaded items, and their returned values.
+    /// Number of the first loaded item, and the bytes of the loaded items' returned values for each scalar.
     first: usize,
     elements: Vec<Vec<u8>>,
     marker: PhantomData<fn(R)>,

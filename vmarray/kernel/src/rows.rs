@@ -68,7 +68,7 @@ impl<T: ElementMemory> Rows<T> {
         }
     }
 
-    /// Range of a row among all elements.
+    /// Returns the range of a row's elements among all elements; `None` for a missing row.
     #[inline(always)]
     fn range(&self, row: usize) -> Option<Range<usize>> {
         let end = self.0.starts.element(row.checked_add(1)?)?;
@@ -106,7 +106,7 @@ impl<T: ElementMemory> IndexedElements<[usize; 2]> for Rows<T> {
 }
 
 impl<T: ElementMemory> Parameter for &'static Rows<T> {
-    /// The starts of rows with the end of the last one, and elements.
+    /// The starts of the rows, followed by the end of the last row; and the elements of all rows.
     type Source<'s> = (&'s [u64], &'s [T]);
     type Bound<'s> = RowElements<'s, T>;
     type OfItem<'i> = &'i Rows<T>;

@@ -11,7 +11,8 @@ use crate::stencil::{Anywhere, Window};
 use crate::{KernelType, bounds_report, group_ops};
 use backend_api::expr::{Integer as _, Number as _};
 
-/// Types with `+`, `-`, `*` and `/`: numbers, and number types of other crates such as `half::f16`.
+/// Types with the operators `+`, `-`, `*` and `/`: numbers, and number types of other crates such as
+/// `half::f16`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of at most 64 bits",
     note = "both operands must have the same type: cast one by `x as T`"
@@ -58,7 +59,7 @@ impl<T: KernelSigned> Negated for T {
     }
 }
 
-/// Types with `==` and `!=`.
+/// Types with the operators `==` and `!=`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a number of at most 64 bits nor a `bool`",
     note = "both operands must have the same type: cast one by `x as T`"
@@ -66,7 +67,7 @@ impl<T: KernelSigned> Negated for T {
 pub trait Equality: KernelType + PartialEq {}
 impl<T: KernelScalar> Equality for T {}
 
-/// Types with `<` and related operators.
+/// Types with the operator `<` and related ones.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number of at most 64 bits",
     note = "both operands must have the same type: cast one by `x as T`"
@@ -270,23 +271,9 @@ pub fn from_bits<T: Float>(bits: T::Bits) -> T {
     T::of_bits(bits)
 }
 
-/// A 16-bit float, with the feature `half`: `half::f16` or `half::bf16`, stored as bits. `x.to_f32()` and
-/// `T::from_f32(x)` convert to `f32` and back; operators compute in `f32` and round each result to nearest
-/// even. Each conversion takes a few instructions on every device.
-///
-/// ```
-/// # #[cfg(feature = "half")]
-/// # {
-/// use vmarray_kernel::{Half, half::{bf16, f16}, kernel};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn doubled<T: Half>(x: T) -> T {
-///     T::from_f32(x.to_f32() * 2.0)
-/// }
-/// assert_eq!(doubled(f16::from_f32(1.5)), f16::from_f32(3.0));
-/// assert_eq!(doubled(bf16::from_f32(-0.1)), bf16::from_f32(-0.1) + bf16::from_f32(-0.1));
-/// # }
-/// ```
+/// A 16-bit float, with the feature `half`: `half::f16` or `half::bf16`. `x.to_f32()` and `T::from_f32(x)`
+/// convert to `f32` and back. Operators compute in `f32` and round each result to nearest even. Each
+/// conversion takes a few instructions on every device.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a 16-bit float",
     note = "16-bit floats are `half::f16` and `half::bf16`, with the feature `half`; cast other numbers: `x \
@@ -411,7 +398,7 @@ macro_rules! positions {
 }
 positions!(2 3 4);
 
-/// The index along an axis.
+/// Reads the index of a place along an axis.
 impl<const N: usize> IndexedElements<usize> for At<N> {
     type Element = usize;
 
@@ -430,7 +417,7 @@ impl<const N: usize> IndexedElements<usize> for At<N> {
 pub trait ElementsMut<I> {
     type Element;
 
-    /// Returns a reference to the element, if it exists.
+    /// Returns a reference to the element, or `None` if the index is out of bounds.
     fn place(&mut self, index: I) -> Option<&mut Self::Element>;
 }
 
@@ -562,7 +549,8 @@ pub fn range<T: KernelInteger, const CLOSED: bool, const REVERSED: bool>(
 }
 
 impl<T: KernelInteger, const REVERSED: bool> IntegerRange<T, REVERSED> {
-    /// The distance from the next number to the last: at least the number of back edges.
+    /// Returns the distance from the next number to the last number, which is at least the number of
+    /// remaining iterations.
     #[inline(always)]
     pub(crate) fn distance(&self) -> u64 {
         let Some(next) = self.next else { return 0 };

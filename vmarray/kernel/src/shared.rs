@@ -32,7 +32,7 @@ macro_rules! atomic {
 }
 atomic!(u32 i32 f32 u64 i64 f64 usize isize);
 
-/// Writes an element, or counts an access out of bounds.
+/// Writes an element. If the index is out of bounds, counts the access instead.
 #[inline(always)]
 fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
     match elements.get(index) {
@@ -114,14 +114,7 @@ impl<T, const A: usize, const B: usize, const C: usize, const D: usize> std::fmt
     }
 }
 
-/// An index into the memory of a [`Group`]: a number, or an array with a number for each axis.
-///
-/// ```
-/// use vmarray_kernel::GroupIndex;
-/// fn is_index<const A: usize, const B: usize>(_: impl GroupIndex<A, B, 0, 0>) {}
-/// is_index::<64, 0>(7_usize);
-/// is_index::<8, 8>([1_usize, 7]);
-/// ```
+/// An index into [`Group`] memory: a number, or an array with a number for each axis.
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` cannot index this memory of a group",
     note = "use a `usize` for `Group<T, N>`, `[y, x]` for `Group<T, A, B>`, and so on for up to four axes"
@@ -193,7 +186,7 @@ impl<T> std::fmt::Debug for PrivateSlice<T> {
 }
 
 impl<T: ElementMemory> PrivateSlice<T> {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[allow(
         clippy::len_without_is_empty,
         reason = "kernels cannot call `is_empty`; they compare `len` with \
@@ -277,9 +270,9 @@ pub struct Shared<T: 'static>(SharedElements<'static, T>);
 /// The memory of a [`Shared`] parameter on the host.
 #[doc(hidden)]
 pub enum SharedElements<'s, T> {
-    /// Memory of the program.
+    /// Memory of the program, for a kernel that the program runs on the host.
     Slice(&'s [Cell<T>]),
-    /// Memory of a device.
+    /// Memory of a device that computes on the CPU.
     View(HostView<'s>),
 }
 
@@ -290,7 +283,7 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: ElementMemory> Shared<T> {
-    /// Number of elements.
+    /// Returns the number of elements.
     #[allow(
         clippy::len_without_is_empty,
         reason = "kernels cannot call `is_empty`; they compare `len` with \
@@ -489,10 +482,10 @@ pub struct Append<T: 'static>(AppendedElements<'static, T>);
 /// The memory of an [`Append`] parameter on the host.
 #[doc(hidden)]
 pub enum AppendedElements<'s, T> {
-    /// Memory of the program: the elements, and the counter.
+    /// Memory of the program, for a kernel that the program runs on the host: the elements, and the counter.
     Slice(&'s [Cell<T>], &'s Cell<u64>),
-    /// Memory of a device: the counter and the elements; and temporary memory for one element with the item's
-    /// index.
+    /// Memory of a device that computes on the CPU: the counter, and the elements. `numbered` is temporary
+    /// memory for one element with the item's index.
     View { counter: HostView<'s>, elements: HostView<'s>, item: u64, numbered: Cell<Vec<u8>> },
 }
 
@@ -531,7 +524,7 @@ impl<T: ElementMemory> Append<T> {
         self.noted(index, has_room);
     }
 
-    /// Reports an element beyond the limit.
+    /// Counts an access out of bounds if the list has no room for an element.
     #[inline(always)]
     fn noted(&self, index: u64, has_room: bool) {
         if !has_room {

@@ -21,7 +21,7 @@ pub struct Item {
 pub struct LaunchArguments<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
-    /// The scalars of each axis of the result, for several axes.
+    /// The properties of each axis of the result, if it has several axes.
     axes: Vec<DomainAxis>,
     form: Option<LaunchVariant>,
     scalars: usize,
@@ -31,7 +31,7 @@ pub struct LaunchArguments<'i, 's> {
 }
 
 impl<'i, 's> LaunchArguments<'i, 's> {
-    /// The arguments of a launch over a number of axes.
+    /// Creates the arguments of a launch with `axes` axes.
     pub(crate) fn new(items: &'i HostItems<'s>, axes: usize, takes_returned: bool) -> Self {
         let of_axes = Vec::new();
         let mut given = Self {
@@ -64,7 +64,7 @@ impl<'i, 's> LaunchArguments<'i, 's> {
         given
     }
 
-    /// The places of the items, in a launch over a number of axes.
+    /// Returns the domain of a launch with `N` axes.
     pub(crate) fn domain<const N: usize>(&self) -> Domain<N> {
         let axis = |axis| self.axes.get(axis).copied().unwrap_or(DomainAxis::whole(0));
         let (is_tiled, is_part) =
@@ -72,7 +72,8 @@ impl<'i, 's> LaunchArguments<'i, 's> {
         Domain::new(std::array::from_fn(axis), is_tiled, is_part)
     }
 
-    /// The test whether an element has an item, in a launch over a number of axes; `None` if all have.
+    /// Returns a test for elements that have an item, in a launch with `axes` axes; `None` if all elements
+    /// have an item.
     pub(crate) fn is_item(&self, axes: usize) -> Option<Box<dyn FnMut(usize) -> bool>> {
         fn of<const N: usize>(domain: Domain<N>) -> Option<Box<dyn FnMut(usize) -> bool>> {
             let (is_part, mut places) = (domain.is_part, PlaceCursor::new(domain));
@@ -86,37 +87,37 @@ impl<'i, 's> LaunchArguments<'i, 's> {
         }
     }
 
-    /// True if there are views for returned values.
+    /// Returns true if the launch has views for returned values.
     pub(crate) const fn takes_returned(&self) -> bool {
         self.takes_returned
     }
 
-    /// Consumes the scalars of the launch's form, unless consumed before.
+    /// Reads the launch variant from the launch's scalars, unless an earlier call has read it.
     pub(crate) fn form(&mut self) {
         if self.form.is_none() {
             self.form = Some(LaunchVariant::of_number(self.scalar()));
         }
     }
 
-    /// The next scalar.
+    /// Takes the launch's next scalar.
     pub(crate) fn scalar(&mut self) -> u64 {
         self.scalars += 1;
         self.items.param(self.scalars - 1)
     }
 
-    /// The index of the first element: one scalar for any number of calls.
+    /// Returns the index of the first element; only the first call takes a scalar of the launch.
     pub(crate) fn origin(&mut self) -> usize {
         let origin = self.origin.unwrap_or_else(|| self.scalar() as usize);
         *self.origin.insert(origin)
     }
 
-    /// The next view.
+    /// Takes the launch's next view.
     pub(crate) fn view(&mut self) -> HostView<'s> {
         self.views += 1;
         self.items.view(self.views - 1).clone()
     }
 
-    /// The bits of all scalars of the next table.
+    /// Takes the launch's next table, and returns the bits of all its scalars.
     pub(crate) fn table(&mut self, layout: &Layout) -> Vec<u64> {
         table_values(layout, self.items.table(), &mut self.table_bytes)
     }
@@ -124,10 +125,10 @@ impl<'i, 's> LaunchArguments<'i, 's> {
 
 /// The memory of an [`Own`](crate::Own) parameter on the host: each item reads its own element.
 pub enum HeldElements<'s, T> {
-    /// The elements of all running items, in memory of the program.
+    /// Memory of the program: the elements of all items that it runs.
     Slice(&'s [T]),
-    /// Memory of a device. Elements are copied for some items at a time, because other code may write to the
-    /// memory.
+    /// Memory of a device. It is copied for some items at a time, because other code may write to it at the
+    /// same time.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -155,9 +156,9 @@ impl<'s, T: ElementMemory> HeldElements<'s, T> {
 /// The memory of a `&mut` [`Own`](crate::Own) parameter on the host: each item reads and writes its own
 /// element.
 pub enum HeldElementsMut<'s, T> {
-    /// The elements of all running items, in memory of the program.
+    /// Memory of the program: the elements of all items that it runs.
     Slice(&'s mut [T]),
-    /// Memory of a device. Elements are copied for some items at a time, in both directions.
+    /// Memory of a device. It is copied for some items at a time, in both directions.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -189,7 +190,7 @@ impl<'s, T: ElementMemory> HeldElementsMut<'s, T> {
     }
 }
 
-/// Copies the elements of items to a vector. The launch was checked for their presence.
+/// Copies the own elements of items from a view to a vector. The launch has been checked, so they exist.
 fn read<T: ElementMemory>(view: &HostView<'_>, items: &Range<u64>, elements: &mut Vec<T>) {
     elements.clear();
     elements.resize(items.end.saturating_sub(items.start) as usize, T::zeroed());
@@ -199,9 +200,9 @@ fn read<T: ElementMemory>(view: &HostView<'_>, items: &Range<u64>, elements: &mu
 
 /// The memory of an array parameter on the host whose elements any item may read.
 pub enum AllElements<'s, T> {
-    /// Memory of the program.
+    /// Memory of the program, for a kernel that the program runs on the host.
     Slice(&'s [T]),
-    /// Memory of a device.
+    /// Memory of a device that computes on the CPU.
     View(HostView<'s>),
 }
 

@@ -139,26 +139,26 @@ impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
 /// One axis of an array that items read by position, when a kernel runs on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundAxis {
-    /// The first place.
+    /// The index of the first stored element along the axis.
     first: isize,
     extent: usize,
     mode: Mode,
-    /// The stride, in elements.
+    /// Distance between neighbours along the axis, in elements.
     stride: usize,
 }
 
 /// The memory of an array that items read by position, when a kernel runs on the host.
 pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
-    /// The index of the element at the first place.
+    /// Index in `elements` of the element at the first position.
     base: usize,
-    /// The boundary constant of each axis, if its mode has one.
+    /// The boundary constant of each axis whose mode has one.
     values: [T; N],
     elements: AllElements<'s, T>,
 }
 
 impl<'s, T: ElementMemory, const N: usize> StencilElements<'s, T, N> {
-    /// A box of elements, row by row.
+    /// Creates the source of a box of elements, stored row by row.
     fn of_box(first: [isize; N], extents: [usize; N], elements: &'s [T]) -> Self {
         let mut stride = extents.iter().product::<usize>();
         let axes = std::array::from_fn(|axis| {
@@ -184,7 +184,8 @@ impl<'s, T: ElementMemory, const N: usize> StencilElements<'s, T, N> {
         Self { axes, base, values, elements: AllElements::View(given.view()) }
     }
 
-    /// The element at a position, or its boundary value; else the index out of bounds.
+    /// Returns the element at a position, or its boundary value. Returns the index as error if it is out of
+    /// bounds.
     #[inline(always)]
     fn element(&self, position: [usize; N]) -> Result<T, usize> {
         let (mut number, mut is_inside) = (self.base, true);
@@ -219,7 +220,7 @@ impl<'s, T: ElementMemory, const N: usize> StencilElements<'s, T, N> {
 }
 
 impl<T: ElementMemory, const N: usize> Parameter for &'static Window<T, N> {
-    /// The place of the first element, the extents, and the elements.
+    /// The position of the first element, the extents, and the elements.
     type Source<'s> = ([isize; N], [usize; N], &'s [T]);
     type Bound<'s> = StencilElements<'s, T, N>;
     type OfItem<'i> = &'i Window<T, N>;
@@ -280,7 +281,7 @@ impl<T: ElementMemory> Parameter for &'static Anywhere<T> {
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
         impl<T: ElementMemory> Parameter for &'static Anywhere<T, $N> {
-            /// The extents, and the elements.
+            /// The extents and the elements of the array.
             type Source<'s> = ([usize; $N], &'s [T]);
             type Bound<'s> = StencilElements<'s, T, $N>;
             type OfItem<'i> = &'i Anywhere<T, $N>;

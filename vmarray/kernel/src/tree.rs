@@ -50,17 +50,17 @@ pub enum Operator {
 /// whose type or callee rustc infers. Variables and labels are numbered within the function.
 #[derive(Debug)]
 pub enum TreeExpr {
-    /// An expression with its line.
+    /// An expression with its source line.
     Line(u32, &'static Self),
     /// A literal of `bool`.
     Bool(bool),
-    /// A literal: the slot that has its type, and its text.
+    /// A literal of inferred type: the slot with its type, and its source text.
     Literal(u16, &'static str),
-    /// A literal with a type suffix: its type, and its text.
+    /// A literal with a type suffix: its type, and its source text.
     Number(Type, &'static str),
     /// A variable, by its number.
     Local(u16),
-    /// A constant, by its index.
+    /// A named constant, by its index in the definition.
     Constant(u16),
     /// A binary operation: the operator, and the two operands.
     Binary(Operator, &'static Self, &'static Self),
@@ -68,11 +68,12 @@ pub enum TreeExpr {
     Both(&'static Self, &'static Self),
     /// `a || b`.
     Either(&'static Self, &'static Self),
-    /// A call of a function of the rule table: its name, and the arguments.
+    /// A call of a function in the rule table of `backend_api::expr`: the name, and the arguments.
     Call(&'static str, &'static [Self]),
-    /// A call of the function of a slot: the slot, and the arguments.
+    /// A call of a kernel function: the slot with the function, and the arguments.
     CallSlot(u16, &'static [Self]),
-    /// A call of the function of a slot, whose arguments are the parts of a tuple.
+    /// A call of a kernel function whose arguments are the parts of a tuple: the slot with the function, and
+    /// the tuple.
     CallTuple(u16, &'static Self),
     /// A call of a method of a parameter: the parameter, the method's name, and the arguments.
     Method(&'static Self, &'static str, &'static [Self]),
@@ -88,9 +89,9 @@ pub enum TreeExpr {
     Index(&'static Self, &'static Self),
     /// A field: the struct, and the field's name.
     Field(&'static Self, &'static str),
-    /// A reference to a place, as an argument.
+    /// A reference to a variable or element, as an argument of a call.
     Reference(&'static Self),
-    /// The target of a reference.
+    /// A dereference: the variable or element to which a reference refers.
     Deref(&'static Self),
     /// A tuple of values.
     Tuple(&'static [Self]),
@@ -101,9 +102,9 @@ pub enum TreeExpr {
     /// A struct literal: the slot that has its type, the given fields, and the value after `..` for the
     /// remaining fields.
     Struct(u16, &'static [(&'static str, Self)], Option<&'static Self>),
-    /// An assignment: the place, and the value.
+    /// An assignment: the target, and the value.
     Assign(&'static Self, &'static Self),
-    /// A compound assignment such as `+=`: the operator, the place, and the second operand.
+    /// A compound assignment such as `+=`: the operator, the target, and the second operand.
     Compound(Operator, &'static Self, &'static Self),
     /// A block: its label or [`NO_LABEL`], its statements, and its last expression.
     Block(u16, &'static [Stmt], Option<&'static Self>),
@@ -163,20 +164,20 @@ pub struct Arm {
 /// A pattern of a parameter, a `let` or a `match` arm.
 #[derive(Debug)]
 pub enum Pattern {
-    /// `_`: matches every value.
+    /// The pattern `_`, which matches every value.
     Wild,
-    /// A variable: its number, true if it is mutable, and the subpattern after `@`.
+    /// A variable: its number, true if it is mutable, and the subpattern after `@`, if any.
     Bind(u16, bool, Option<&'static Self>),
     /// Patterns of the parts of a tuple.
     Tuple(&'static [Self]),
     /// Patterns of some fields of a struct, by name.
     Struct(&'static [(&'static str, Self)]),
-    /// A number or bool (0 or 1) of the value's type.
+    /// A literal of the matched value's type; a bool is 0 or 1.
     Literal(&'static str),
-    /// A constant, by its index.
+    /// A named constant, by its index in the definition.
     Constant(u16),
     /// A range: its start, its end, and true if it includes the end.
     Range(Option<&'static Self>, Option<&'static Self>, bool),
-    /// One of several patterns.
+    /// A list of alternative patterns.
     Or(&'static [Self]),
 }

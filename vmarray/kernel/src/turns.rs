@@ -13,16 +13,16 @@ use crate::number::KernelInteger;
 use crate::rules::IntegerRange;
 
 thread_local! {
-    /// The limit of the launch or the expression whose items this thread runs.
+    /// The time limit of the launch or expression whose items this thread runs.
     static LIMIT: RefCell<Option<TimeLimit>> = const { RefCell::new(None) };
-    /// The item that has ended early.
+    /// Number of the item that this thread has ended early.
     static ENDED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The start of the clock.
+/// The time from which the counters measure.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The payload of the unwinding that ends an item.
+/// The payload of the panic that ends an item.
 struct Ended(Overtime);
 
 /// Enforces an item's time limit when a kernel runs on the host: counts the loop iterations (back edges) in
@@ -31,8 +31,8 @@ struct Ended(Overtime);
 #[derive(Debug)]
 pub struct Turns {
     left: u32,
-    /// The first reading of the clock in nanoseconds from its start, plus 1; 0 before it. The call has it by
-    /// itself, so that a loop that calls others measures their time too.
+    /// The first reading of the clock, in nanoseconds from `START`, plus 1; 0 before the first reading. Each
+    /// call has its own, so that a loop that calls functions also measures their time.
     since: u64,
 }
 
@@ -81,7 +81,7 @@ impl Default for Turns {
     }
 }
 
-/// Notes the number of an item that unwinds.
+/// A guard that records an item's number if the item unwinds.
 struct Unwinding(u64);
 
 impl Drop for Unwinding {
@@ -90,7 +90,7 @@ impl Drop for Unwinding {
     }
 }
 
-/// Runs an item. Code that cannot unwind is the same as without this.
+/// Runs an item, and records its number if it unwinds. It costs nothing if the item's code cannot unwind.
 #[inline(always)]
 pub(crate) fn item<R>(number: u64, run: impl FnOnce() -> R) -> R {
     let unwinding = Unwinding(number);
@@ -99,8 +99,8 @@ pub(crate) fn item<R>(number: u64, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Ends the item if its time is over. Returns the first reading of the clock, which is `since` unless it is
-/// 0.
+/// Reads the clock, and ends the item by a panic if its time is over. Returns the time of the item's first
+/// reading: `since`, unless `since` is 0.
 #[cold]
 #[inline(never)]
 fn read_clock(since: u64) -> u64 {
@@ -117,7 +117,8 @@ fn read_clock(since: u64) -> u64 {
     since
 }
 
-/// Runs items with a time limit. Returns the item that has exceeded it, if this thread ran it.
+/// Runs items with a time limit. Returns the number of the item that has exceeded it, if it ran on this
+/// thread.
 pub(crate) fn limited(limit: Option<&TimeLimit>, run: &mut dyn FnMut()) -> Option<u64> {
     let Some(limit) = limit else {
         run();

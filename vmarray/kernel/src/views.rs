@@ -58,7 +58,7 @@ impl<T: ElementMemory> Own<T> {
 pub enum ParameterKind {
     /// [`At`](crate::At), with its number of axes.
     At(usize),
-    /// A scalar, or a struct, tuple or array of them, by value.
+    /// A value: a scalar, or a struct, tuple or array of scalars.
     Value(Layout),
     /// A reference to an array or another value, the same for all items, which the launch passes as a table.
     Table(Layout),
@@ -71,14 +71,14 @@ pub enum ParameterKind {
     /// All elements of rows of different lengths. The parameter before it has the starts of the rows: an
     /// [`Anywhere`](Self::Anywhere) of 64-bit elements.
     Rows(Layout),
-    /// All elements of an array, which the kernel writes, and changes by atomics.
+    /// All elements of an array, which the kernel writes or changes by atomics.
     Shared(Layout),
-    /// Elements that items append. It has two views on devices: a 64-bit counter, and the contiguous
+    /// A list to which items append elements. Devices receive two views: a 64-bit counter, and the contiguous
     /// elements.
     Append(Layout),
-    /// Memory of the group, with its number of axes. It takes no argument.
+    /// Group memory, with its number of axes. It takes no argument of the launch.
     Group(Layout, usize),
-    /// Elements around the item's place, with the number of axes.
+    /// The elements around the item's position, with the number of axes.
     Window(Layout, usize),
 }
 
@@ -103,7 +103,7 @@ pub struct ParameterInfo {
 }
 
 impl ParameterInfo {
-    /// The number of axes, for a place.
+    /// Returns the number of axes, if the parameter is a place.
     pub(crate) fn axes(&self) -> Option<usize> {
         match self.kind {
             ParameterKind::At(axes) => Some(axes),
@@ -163,34 +163,34 @@ pub mod kind {
             `&Rows<T>`, `&Shared<T>`, `&Append<T>` and `&Group<T, N>`, of up to four dimensions"
 )]
 pub trait Parameter {
-    /// The program's argument on the host.
+    /// The program's argument for running the kernel on the host.
     type Source<'s>;
-    /// The argument in the form from which items take their parameters.
+    /// The argument from which each item on the host takes its parameter.
     #[doc(hidden)]
     type Bound<'s>;
-    /// The parameter that the function of one item receives.
+    /// The type of the parameter that the kernel function receives for one item.
     type OfItem<'i>;
-    /// Marker type for the kind of the parameter.
+    /// Marker type for the kind of the parameter, from the module `kind`.
     type Kind;
 
     /// Returns the kind of the parameter, with its name.
     fn info(name: &'static str) -> ParameterInfo;
 
-    /// Appends the parameters that replace this one on devices.
+    /// Appends the parameters that replace this parameter on devices: one, or several for rows and lists.
     #[doc(hidden)]
     fn infos(name: &'static str, into: &mut Vec<ParameterInfo>) {
         into.push(Self::info(name));
     }
 
-    /// Converts the program's argument for items.
+    /// Converts the program's argument to the argument from which items take their parameter.
     #[doc(hidden)]
     fn bound(source: Self::Source<'_>) -> Self::Bound<'_>;
 
-    /// Takes the argument for items from a device's launch.
+    /// Creates the argument for items from the arguments of a device's launch.
     #[doc(hidden)]
     fn given<'s>(given: &mut LaunchArguments<'_, 's>) -> Self::Bound<'s>;
 
-    /// Loads the elements of some items.
+    /// Loads the own elements of a range of items, if the parameter has them.
     #[doc(hidden)]
     fn begin(bound: &mut Self::Bound<'_>, items: &Range<u64>) {
         let _ = (bound, items);
@@ -200,7 +200,7 @@ pub trait Parameter {
     #[doc(hidden)]
     fn of_item<'i>(bound: &'i mut Self::Bound<'_>, item: Item) -> Self::OfItem<'i>;
 
-    /// Stores the changes of the loaded items.
+    /// Stores the changed elements of the loaded items, if the parameter has them.
     #[doc(hidden)]
     fn end(bound: &mut Self::Bound<'_>) {
         let _ = bound;
@@ -210,7 +210,7 @@ pub trait Parameter {
     #[doc(hidden)]
     fn argument(source: Self::Source<'_>) -> InterpreterArgument<'_>;
 
-    /// Appends the arguments for all parameters that replace this one on devices.
+    /// Appends the interpreter's arguments for all parameters that replace this parameter on devices.
     #[doc(hidden)]
     fn arguments<'s>(source: Self::Source<'s>, into: &mut Vec<InterpreterArgument<'s>>) {
         into.push(Self::argument(source));

@@ -70,7 +70,7 @@ pub fn operator(op: &BinOp) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// True for an assignment operator.
+/// Returns true for a compound assignment operator, such as `+=`.
 fn is_compound(op: &BinOp) -> bool {
     use BinOp::*;
     matches!(
@@ -105,7 +105,7 @@ pub fn innermost_receiver(expr: &Expr) -> &Expr {
     }
 }
 
-/// The literal of an expression, and true if a minus precedes it.
+/// Returns the literal of an expression, and true if a minus precedes it.
 fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
     match bare(expr) {
         Expr::Lit(literal) => Some((&literal.lit, false)),
@@ -229,7 +229,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// An expression outside the subset, with its replacement.
+    /// Reports an error for an expression that kernels do not support, and returns placeholder code.
     fn refused(&mut self, expr: &Expr) -> GeneratedCode {
         let text = match expr {
             Expr::Reference(_) => {
@@ -251,7 +251,7 @@ impl BodyTranslation<'_> {
         self.error(expr, text)
     }
 
-    /// A variable, or a constant.
+    /// Translates a path: a variable, or a constant.
     fn path(&mut self, path: &syn::ExprPath) -> GeneratedCode {
         self.no_attributes(&path.attrs);
         let k = self.k.clone();

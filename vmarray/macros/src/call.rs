@@ -69,7 +69,7 @@ impl BodyTranslation<'_> {
         self.call_function(callee.to_token_stream(), typed, &arguments, call.span())
     }
 
-    /// The name of the type of a function that is called, with its generic arguments.
+    /// Records a called function. Returns the name of its type, with its generic arguments.
     fn callee(&mut self, callee: &ExprPath, arguments: usize) -> TokenStream {
         let mut path = callee.path.clone();
         let generics = path
@@ -87,7 +87,7 @@ impl BodyTranslation<'_> {
         quote!(#name #generics)
     }
 
-    /// `alloc::<T>(n)`.
+    /// Translates `alloc::<T>(n)`.
     fn alloc(&mut self, last: &syn::PathSegment, call: &ExprCall) -> GeneratedCode {
         let of = match &last.arguments {
             syn::PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
@@ -105,7 +105,7 @@ impl BodyTranslation<'_> {
         GeneratedCode::of([&len], |[len]| quote_spanned!(span=> #k::alloc::<#of>(#len)), tree)
     }
 
-    /// `barrier()`.
+    /// Translates `barrier()`.
     fn barrier(&mut self, call: &ExprCall) -> GeneratedCode {
         if !call.args.is_empty() {
             return self.error(&call.args, "`barrier()` takes no arguments");
@@ -119,12 +119,12 @@ impl BodyTranslation<'_> {
         GeneratedCode::same(quote_spanned!(span=> #k::barrier()), tree)
     }
 
-    /// Refuses group operations in a kernel without groups.
+    /// Reports an error for a group operation in a kernel without groups.
     fn ungrouped(&mut self, at: impl ToTokens, text: &str) -> GeneratedCode {
         self.error(at, format!("{text}: set their length, `#[kernel(group = 64)]`"))
     }
 
-    /// `lanes::sum(x)` and similar calls.
+    /// Translates `lanes::sum(x)` and similar operations across lanes.
     fn call_lanes(&mut self, name: &Ident, call: &ExprCall) -> GeneratedCode {
         let text = name.to_string();
         let Some(takes) = methods::lanes(&text) else {
@@ -147,7 +147,7 @@ impl BodyTranslation<'_> {
             .with_tree(tree)
     }
 
-    /// A call of the kernel function at a path.
+    /// Translates a call of the kernel function at a path.
     fn call_function(
         &mut self,
         callee: TokenStream,
@@ -167,7 +167,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// `F::call(arguments)` of a type parameter.
+    /// Translates `F::call(arguments)`, if `F` is a type parameter.
     fn call_parameter(&mut self, callee: &ExprPath, call: &ExprCall) -> GeneratedCode {
         let of = &callee.path.segments[0].ident;
         if call.args.len() != 1 {
@@ -187,7 +187,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// `f32::max(a, b)`: a method of numbers as a function.
+    /// Translates `f32::max(a, b)`: a method of numbers, called as a function.
     fn call_number(&mut self, callee: &ExprPath, name: &Ident, call: &ExprCall) -> GeneratedCode {
         let k = self.k.clone();
         if name == "from_bits" && call.args.len() == 1 {
@@ -206,7 +206,7 @@ impl BodyTranslation<'_> {
         self.method(name, &arguments)
     }
 
-    /// `f16::from_f32(x)`, for any 16-bit type.
+    /// Translates `f16::from_f32(x)`, for any 16-bit float type.
     fn nearest_half(&mut self, callee: &ExprPath, call: &ExprCall) -> GeneratedCode {
         let mut of = callee.path.clone();
         of.segments.pop();
@@ -219,7 +219,7 @@ impl BodyTranslation<'_> {
             .with_tree(|value| quote!(#k::TreeExpr::FromF32(&#value, #number)))
     }
 
-    /// `Pair(a, b)`, the literal of a struct whose fields have numbers.
+    /// Translates `Pair(a, b)`, the literal of a tuple struct.
     fn tuple_struct(&mut self, callee: &ExprPath, call: &ExprCall) -> GeneratedCode {
         let fields: Vec<GeneratedCode> = call.args.iter().map(|argument| self.expr(argument)).collect();
         let trees = fields.iter().enumerate().map(|(at, field)| {
@@ -242,7 +242,7 @@ impl BodyTranslation<'_> {
         self.method(&call.method, &arguments)
     }
 
-    /// A method of a number or a view, the first argument.
+    /// Translates a method of a number or a view, which is the first of `arguments`.
     fn method(&mut self, method: &Ident, arguments: &[&Expr]) -> GeneratedCode {
         let name = method.to_string();
         if let Some(text) = self.wrong_method(&name, arguments[0]) {
@@ -295,7 +295,8 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Wraps the arguments of a view's method, so that an argument of another type gets advice.
+    /// Wraps the arguments of a view's method. If an argument has a wrong type, rustc then reports an error
+    /// with advice.
     fn fitted(
         &self,
         name: &str,
@@ -330,7 +331,7 @@ impl BodyTranslation<'_> {
         codes.iter().zip(arguments).enumerate().map(fit).collect()
     }
 
-    /// Advice for a method that a view does not have, or not in this kernel.
+    /// Returns the error text for a method that a view does not have, or does not have in this kernel.
     fn wrong_method(&self, name: &str, of: &Expr) -> Option<String> {
         let (of, view) = self.view(of)?;
         match (name, view) {
@@ -365,7 +366,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// An argument of a kernel function, which may be a reference to a variable.
+    /// Translates an argument of a kernel function, which may be a reference to a variable.
     fn argument(&mut self, argument: &Expr) -> GeneratedCode {
         let Expr::Reference(reference) = bare(argument) else { return self.expr(argument) };
         let (of, mutability) = (self.plain_place(&reference.expr), &reference.mutability);
@@ -374,7 +375,7 @@ impl BodyTranslation<'_> {
     }
 }
 
-/// True for the name of a type, by Rust's convention.
+/// Returns true if an identifier is the name of a type by Rust's convention: it begins with a capital.
 fn is_type(name: &Ident) -> bool {
     name.to_string().starts_with(|first: char| first.is_uppercase())
 }

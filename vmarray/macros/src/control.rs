@@ -78,7 +78,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// An expression that may be missing, as an `Option` of the tree.
+    /// Translates an expression that may be missing, to an `Option` in the syntax tree.
     fn optional(&mut self, expr: Option<&Expr>) -> GeneratedCode {
         match expr {
             Some(expr) => self.expr(expr).with_tree(|tree| quote!(Some(&#tree))),
@@ -94,7 +94,8 @@ impl BodyTranslation<'_> {
         self.scope.open(label.as_ref().map(|label| label.name.ident.to_string()), true)
     }
 
-    /// The target loop; rustc reports a missing one.
+    /// Returns the label number of the loop that a `break` or `continue` targets. rustc reports a missing
+    /// loop.
     fn target(&mut self, label: &Option<Lifetime>, at: impl ToTokens) -> u16 {
         let name = label.as_ref().map(|label| label.ident.to_string());
         match self.scope.target(name.as_deref()) {

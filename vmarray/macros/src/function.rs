@@ -12,12 +12,13 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
 
-/// Parameter types of a launched kernel; a function without them can only be called.
+/// Names of the parameter types for items. A function without such a parameter can be called, but not
+/// launched.
 const PLACED: [&str; 8] = ["At", "Own", "Anywhere", "Rows", "Window", "Group", "Shared", "Append"];
-/// Maximum length of a tuple of slots.
+/// Maximum length of a tuple of slots in generated code.
 const SLOTS_MAX: usize = 8;
 
-/// The parameters of a function, in parts.
+/// The patterns and the types of a function's parameters.
 struct Parameters<'a> {
     patterns: Vec<&'a Pat>,
     types: Vec<&'a Type>,
@@ -79,7 +80,7 @@ pub fn expand(arguments: &AttributeArguments, function: &ItemFn) -> TokenStream 
     quote!(#host #of #errors)
 }
 
-/// Refuses unsupported parts of signatures.
+/// Reports errors for unsupported parts of a signature, and returns its parameters.
 fn check<'a>(body: &mut BodyTranslation<'_>, signature: &'a Signature) -> Parameters<'a> {
     let mut parameters = Parameters { patterns: Vec::new(), types: Vec::new() };
     if let Some(word) = &signature.asyncness {
@@ -132,7 +133,7 @@ fn check<'a>(body: &mut BodyTranslation<'_>, signature: &'a Signature) -> Parame
     parameters
 }
 
-/// Refuses unknown types, and references except the outermost one of a parameter.
+/// Reports errors for unknown types, and for references except a parameter's outermost one.
 fn check_type(body: &mut BodyTranslation<'_>, of: &Type, may_refer: bool) {
     let text = match of {
         Type::Reference(reference) if may_refer => {
@@ -167,7 +168,7 @@ fn check_type(body: &mut BodyTranslation<'_>, of: &Type, may_refer: bool) {
     body.error(of, text);
 }
 
-/// Advice for an unknown type of Rust's library.
+/// Returns the error text for a type of Rust's library that kernels do not support.
 fn unknown_type(name: &str) -> Option<&'static str> {
     Some(match name {
         "Option" | "Result" => "kernels do not support `Option` and `Result`: use a value and a `bool`",
@@ -181,7 +182,7 @@ fn unknown_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The host form.
+/// Generates the host form: the Rust function that the program can call.
 fn host_form(function: &ItemFn, code: &GeneratedCode, is_refused: bool) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let body = &code.host;
@@ -205,7 +206,8 @@ fn host_form(function: &ItemFn, code: &GeneratedCode, is_refused: bool) -> Token
     }
 }
 
-/// A function with a refused signature, so that its types count as used.
+/// Generates an empty function for a signature with errors, so that rustc does not report its types as
+/// unused.
 fn refused_form(function: &ItemFn) -> Option<TokenStream> {
     let has_receiver = matches!(function.sig.inputs.first(), Some(FnArg::Receiver(_)));
     let returns_trait = match &function.sig.output {
@@ -225,7 +227,7 @@ fn output_type(signature: &Signature) -> TokenStream {
     }
 }
 
-/// The type of its name, with its definition for lowering.
+/// Generates the type that has the function's name, with the definition for lowering.
 fn type_form(
     body: &BodyTranslation<'_>,
     arguments: &AttributeArguments,
@@ -297,14 +299,15 @@ fn type_form(
     }
 }
 
-/// The type parameters, for a marker that names them.
+/// Returns the function's type parameters, for a marker field that names them.
 fn type_parameters(generics: &Generics) -> Vec<TokenStream> {
     generics.type_params().map(|parameter| parameter.ident.to_token_stream()).collect()
 }
 
-/// Names of the called functions, as types and as values. A function without `#[kernel]` has no type of its
-/// name. Its import brings none, so the type of `others` applies, and refuses the function by its value. A
-/// missing function has neither; rustc reports it in the host form.
+/// Generates imports of the called functions, as types and as values. A function without `#[kernel]` has no
+/// type of its name. In this case the fallback type in the module `others` applies, and rustc reports an
+/// error for the function. A missing function has neither a type nor a value; rustc reports it in the host
+/// form.
 fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     if body.callees.is_empty() {
         return TokenStream::new();
@@ -343,7 +346,8 @@ fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     }
 }
 
-/// True if a function can be launched and takes no group memory of a caller: then groups are its own.
+/// Returns true if a function can be launched and takes no group memory of a caller, so it must declare its
+/// own groups.
 fn needs_own_group(signature: &Signature) -> bool {
     let types = || {
         signature.inputs.iter().filter_map(|input| match input {
@@ -354,7 +358,7 @@ fn needs_own_group(signature: &Signature) -> bool {
     types().any(is_placed) && !types().any(|of| ViewParameter::of(of) == Some(ViewParameter::Group))
 }
 
-/// True for a parameter type of launched kernels.
+/// Returns true for a parameter type for items, such as `At` or `Own`.
 fn is_placed(of: &Type) -> bool {
     match of {
         Type::Reference(reference) => is_placed(&reference.elem),
@@ -362,7 +366,7 @@ fn is_placed(of: &Type) -> bool {
     }
 }
 
-/// True for a parameter type without an argument.
+/// Returns true for a parameter type that takes no argument of the program.
 fn is_given_by_launch(of: &Type) -> bool {
     match of {
         Type::Reference(reference) => is_a(&reference.elem, &["Group"]),
@@ -370,13 +374,13 @@ fn is_given_by_launch(of: &Type) -> bool {
     }
 }
 
-/// True if a type has one of these names.
+/// Returns true if a type has one of these names.
 fn is_a(of: &Type, names: &[&str]) -> bool {
     let Type::Path(path) = of else { return false };
     path.path.segments.last().is_some_and(|last| names.contains(&last.ident.to_string().as_str()))
 }
 
-/// The implementation for launches.
+/// Generates the implementation of the trait `Kernel`, with which a program launches the function.
 fn kernel_impl(
     body: &BodyTranslation<'_>,
     arguments: &AttributeArguments,
@@ -446,7 +450,7 @@ fn kernel_impl(
     placed(code, name.span())
 }
 
-/// Returns a parameter's type with a static lifetime in place of a reference's own.
+/// Returns a parameter's type with static lifetimes instead of the reference's own.
 fn static_type(of: &Type) -> TokenStream {
     match of {
         Type::Reference(reference) => {
@@ -457,7 +461,7 @@ fn static_type(of: &Type) -> TokenStream {
     }
 }
 
-/// The method that returns the extents of the kernel's groups.
+/// Generates the method that returns the extents of the kernel's groups.
 fn group_method(body: &BodyTranslation<'_>, extents: &Expr, signature: &Signature) -> TokenStream {
     let all: Vec<&Expr> = match extents {
         Expr::Array(extents) => extents.elems.iter().collect(),
@@ -479,8 +483,8 @@ fn group_method(body: &BodyTranslation<'_>, extents: &Expr, signature: &Signatur
     }
 }
 
-/// The methods that bind arguments and run items on the host, given the names and types of parameters, and
-/// the function.
+/// Generates the methods that bind arguments and run items on the host. The arguments are the names and types
+/// of the parameters, and the function.
 fn item_methods(
     k: &TokenStream,
     names: &[Ident],
@@ -524,7 +528,7 @@ fn item_methods(
     }
 }
 
-/// The check of the length of a group.
+/// Generates the compile-time check of a group's length.
 fn group_check(body: &BodyTranslation<'_>, extents: &Expr) -> TokenStream {
     let extents = match extents {
         Expr::Array(extents) => extents.to_token_stream(),
@@ -540,7 +544,7 @@ fn group_check(body: &BodyTranslation<'_>, extents: &Expr) -> TokenStream {
     quote!({ #check; #lanes })
 }
 
-/// Refuses launches of a function of values, which runs for no items.
+/// Generates the code that refuses launches of a function with only value parameters.
 fn refused_launches(body: &BodyTranslation<'_>, generics: &Generics) -> TokenStream {
     let (k, name) = (&body.k, body.name);
     let (implemented, of, condition) = generics.split_for_impl();
@@ -565,7 +569,7 @@ fn refused_launches(body: &BodyTranslation<'_>, generics: &Generics) -> TokenStr
     }
 }
 
-/// The implementation for use as a type parameter.
+/// Generates the implementation of the trait `Function`, for use of the kernel as a type parameter.
 fn function_impl(
     body: &BodyTranslation<'_>,
     generics: &Generics,
@@ -585,7 +589,7 @@ fn function_impl(
     }
 }
 
-/// Slots as a pattern and a type of nested tuples.
+/// Nests slots in tuples. Returns the tuples as a pattern and as a type.
 fn nested(slots: &[TokenStream]) -> (TokenStream, TokenStream) {
     let mut parts: Vec<(TokenStream, TokenStream)> = slots
         .iter()

@@ -7,7 +7,8 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Lit;
 
-/// The digits and the suffix of a literal of a number: no suffix if there is none.
+/// Returns the digits and the suffix of a number literal; the suffix may be empty. Returns `None` for other
+/// literals.
 fn number(literal: &Lit) -> Option<(String, String)> {
     match literal {
         Lit::Int(int) => Some((int.base10_digits().into(), int.suffix().into())),
@@ -68,7 +69,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// The type of the tree for a number's name in Rust.
+    /// Returns the `Type` of the syntax tree for the name of a Rust number type.
     fn kind(&self, name: &str) -> TokenStream {
         let k = &self.k;
         let name = match name {

@@ -5,7 +5,8 @@
 pub const NUMBER_TYPES: [&str; 12] =
     ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
 
-/// Operations of the representation, and their aliases.
+/// Methods of numbers that are one operation of the syntax tree, and their aliases: the names, and the
+/// numbers of arguments.
 const NUMBERS: [(&str, usize); 30] = [
     ("abs", 0),
     ("approx_cos", 0),
@@ -39,7 +40,8 @@ const NUMBERS: [(&str, usize); 30] = [
     ("wrapping_sub", 1),
 ];
 
-/// Kernel functions in `vmarray_kernel::derived_math` and `math`.
+/// Methods of numbers that are kernel functions in `vmarray_kernel::derived_math` and `math`: the names, and
+/// the numbers of arguments.
 const COMPOSED: [(&str, usize); 57] = [
     ("abs_diff", 1),
     ("acos", 0),
@@ -100,7 +102,7 @@ const COMPOSED: [(&str, usize); 57] = [
     ("unsigned_abs", 0),
 ];
 
-/// Methods of parameters.
+/// Methods of view and place parameters: the names, and the numbers of arguments.
 const VIEWS: [(&str, usize); 23] = [
     ("acquire", 1),
     ("add", 2),
@@ -127,7 +129,7 @@ const VIEWS: [(&str, usize); 23] = [
     ("xor", 2),
 ];
 
-/// Operations across lanes.
+/// Operations across lanes: the names, and the numbers of arguments.
 const LANES: [(&str, usize); 18] = [
     ("alike", 2),
     ("all", 1),
@@ -156,7 +158,7 @@ pub enum Method {
     Number,
     /// A method of numbers that is a kernel function of the library.
     Composed,
-    /// A method of a parameter that is a view or a place.
+    /// A method of a view or place parameter.
     View,
 }
 
@@ -174,7 +176,7 @@ pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     named.clone().find(|(_, takes)| *takes == arguments).or_else(|| named.clone().next())
 }
 
-/// Methods of iterators, slices and collections.
+/// Methods of iterators, slices and collections, which kernels do not support.
 const ITERATORS: [&str; 34] = [
     "all",
     "any",

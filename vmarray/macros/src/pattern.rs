@@ -103,7 +103,7 @@ impl BodyTranslation<'_> {
         quote!(#k::Pattern::Wild)
     }
 
-    /// A number or a constant at an end of a range.
+    /// Translates the start or end of a range pattern: a number or a constant.
     fn end_of_range(&mut self, end: &Expr) -> TokenStream {
         let k = self.k.clone();
         match end {

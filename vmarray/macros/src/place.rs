@@ -9,15 +9,15 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprAssign, ExprBinary, ExprField, ExprIndex, UnOp};
 
-/// A step from a variable to the place that is assigned.
+/// A step from a variable to the part of it that an assignment writes: a field, or an index.
 enum Step {
     Field(TokenStream),
-    /// The name of the variable with the index, and its span.
+    /// The name of the generated variable with the index, and the index's span.
     Index(syn::Ident, Span),
 }
 
 impl BodyTranslation<'_> {
-    /// The variable of an expression.
+    /// Returns the local variable that an expression names, if any.
     fn local(&self, expr: &Expr) -> Option<Local> {
         let Expr::Path(path) = bare(expr) else { return None };
         self.scope.find(&path.path.get_ident()?.to_string())
@@ -34,7 +34,7 @@ impl BodyTranslation<'_> {
         Some((bare(expr).to_token_stream().to_string(), view))
     }
 
-    /// Advice for a view with a wrong index.
+    /// Returns the error text for a view with a wrong index; `None` if the index is right.
     fn wrong_index(&self, index: &ExprIndex) -> Option<String> {
         let at = self.view(&index.index);
         if let Some((name, view)) = self.view(&index.expr) {
@@ -128,8 +128,8 @@ impl BodyTranslation<'_> {
         place.with_tree(|place| quote!(#k::TreeExpr::Compound(#k::Operator::#operator, #place)))
     }
 
-    /// Assigns to a place: the value is evaluated first, then the indices. With a function of the rule table,
-    /// its result for place and value is assigned.
+    /// Translates an assignment. The generated code evaluates the value first, then the indices. If
+    /// `function` is given, the code assigns the function's result for the old value and the value.
     fn place(&mut self, expr: &Expr, function: Option<&syn::Ident>, value: &GeneratedCode) -> GeneratedCode {
         if let Some(text) = self.wrong_place(expr, function.is_some()) {
             return self.error(expr, text);
@@ -170,7 +170,7 @@ impl BodyTranslation<'_> {
         )
     }
 
-    /// Advice for an assignment to a view or its element.
+    /// Returns the error text for an assignment to a view or to its element; `None` for other targets.
     fn wrong_place(&self, expr: &Expr, is_compound: bool) -> Option<String> {
         let of = match bare(expr) {
             Expr::Unary(unary) if matches!(unary.op, UnOp::Deref(_)) => &unary.expr,
@@ -182,7 +182,8 @@ impl BodyTranslation<'_> {
         self.view(of).map(|(name, view)| view.as_place(&name, is_compound))
     }
 
-    /// The way from a variable to a place: the variable, and the place as a tree.
+    /// Returns the steps from a variable to the target of an assignment: the variable, and the target as a
+    /// tree.
     fn steps(
         &mut self,
         expr: &Expr,

@@ -14,7 +14,7 @@ pub struct Local {
     pub view: Option<ViewParameter>,
 }
 
-/// A loop, or a block with a label.
+/// An open loop, or an open block with a label.
 struct Target {
     label: Option<String>,
     is_loop: bool,

@@ -10,7 +10,7 @@ pub fn placed(code: TokenStream, fallback: Span) -> TokenStream {
     within(code, fallback, generated)
 }
 
-/// The line and column of a span.
+/// Returns the line and column of a span.
 fn place_of(span: Span) -> (usize, usize) {
     let span = span.unwrap();
     (span.line(), span.column())
@@ -50,14 +50,14 @@ fn within(code: TokenStream, fallback: Span, generated: (usize, usize)) -> Token
     placed.collect()
 }
 
-/// True for a generated name of a variable.
+/// Returns true for the name of a generated variable.
 fn is_variable(token: &TokenTree) -> bool {
     let TokenTree::Ident(name) = token else { return false };
     let name = name.to_string();
     name == "value" || ["slot_", "index_", "place_", "__"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The place of the first token of the user's code in a token.
+/// Returns the span of the first token in a token tree that the user wrote.
 fn first_written(token: &TokenTree, generated: (usize, usize)) -> Option<Span> {
     if place_of(token.span()) != generated {
         return Some(token.span());

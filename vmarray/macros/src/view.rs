@@ -6,13 +6,13 @@ use syn::{Expr, GenericArgument, Lit, PathArguments, Type};
 /// The kind of a view or place parameter of a kernel function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewParameter {
-    /// `At<N>`; `None` if `N` is a parameter.
+    /// `At<N>`; `None` if `N` is a const parameter.
     At(Option<usize>),
     /// `&Own<T>`, or `&mut Own<T>`.
     Own {
         is_mutable: bool,
     },
-    /// `&Anywhere<T, N>`; `None` if `N` is a parameter.
+    /// `&Anywhere<T, N>`; `None` if `N` is a const parameter.
     Anywhere(Option<usize>),
     Window,
     Rows,
@@ -165,7 +165,7 @@ impl ViewParameter {
     }
 }
 
-/// True for an index that is certainly a number.
+/// Returns true for an index that is certainly a number, such as a literal.
 fn is_number(index: &Expr) -> bool {
     match index {
         Expr::Lit(_) | Expr::Binary(_) | Expr::Cast(_) => true,
@@ -181,7 +181,7 @@ fn is_alone(arguments: &PathArguments) -> bool {
     }
 }
 
-/// The argument at a place, if it is a number.
+/// Returns the generic argument at this index, if it is a number.
 fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
     let PathArguments::AngleBracketed(arguments) = arguments else { return None };
     let GenericArgument::Const(Expr::Lit(literal)) = arguments.args.iter().nth(at)? else { return None };

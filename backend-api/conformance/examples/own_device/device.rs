@@ -19,18 +19,18 @@ use vmarray_support::{IdMap, Queues, Timeline};
 #[derive(Debug)]
 pub struct PageDevice {
     info: DeviceInfo,
-    /// A call does its work under this lock, so that no two calls access memory at once.
+    /// Each call does its work under this lock, because two calls must not access memory at the same time.
     memory: Mutex<Memory>,
-    /// The queues, including released ones: their tickets stay valid.
+    /// The queues, including released queues, because their tickets stay valid.
     queues: Queues<Timeline>,
 }
 
 #[derive(Debug, Default)]
 struct Memory {
     buffers: IdMap<BufferId, Vec<u8>>,
-    /// Addresses and lengths of host memory, the device's own and imported.
+    /// Addresses and lengths of host memory: allocated by the device, or imported.
     hosts: IdMap<HostId, (usize, usize)>,
-    /// The device's own host memory, which stays in place when the vectors move.
+    /// The host memory that the device allocated. It stays in place when the map moves its vectors.
     pages: IdMap<HostId, Vec<Page>>,
 }
 
@@ -49,7 +49,7 @@ impl Extents for Memory {
     }
 }
 
-/// Access to memory after [`Request::check`].
+/// Accesses to memory, by requests that have passed [`Request::check`].
 impl Memory {
     fn copy(&mut self, transfer: &Transfer<'_>) {
         // SAFETY: the check found all ranges inside of their memory. Its owner keeps to the contract's rules
@@ -88,7 +88,7 @@ impl PageDevice {
         Self { info: info.with_total_bytes(total_bytes), memory: Mutex::default(), queues: Queues::default() }
     }
 
-    /// Names the device in an error.
+    /// Adds the device's name to an error.
     fn on<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.on(&self.info))
     }

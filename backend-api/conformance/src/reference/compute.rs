@@ -68,7 +68,8 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
     value.map_or(Vec::new(), |value| answer(compute.action, type_of(value), &counted))
 }
 
-/// Returns the words of the answer. `counted` has the index of each element and the bits of its value.
+/// Returns the answer of a compute request as 64-bit words. `counted` has the index and the value's bits of
+/// each element that passed the filter.
 fn answer(action: Action<'_>, of: Type, counted: &[(u64, u64)]) -> Vec<u64> {
     let count = counted.len() as u64;
     match action {

@@ -38,30 +38,31 @@ use vmarray_support::{IdMap, Queues, Timeline};
 #[derive(Debug)]
 pub struct ReferenceDevice {
     info: DeviceInfo,
-    /// Every call does its work under this lock, so that no two calls access memory at once.
+    /// Each call does its work under this lock, because two calls must not access memory at the same time.
     memory: Mutex<Memory>,
-    /// The queues, including ended ones: their tickets stay valid.
+    /// The queues, including released queues, because their tickets stay valid.
     queues: Queues<Timeline>,
 }
 
-/// The device's memory by handle.
+/// The device's buffers and host memory, by id.
 #[derive(Debug, Default)]
 struct Memory {
     buffers: IdMap<BufferId, Vec<u8>>,
-    /// The greatest length of extensible buffers.
+    /// The maximum length of each extensible buffer, in bytes.
     most: IdMap<BufferId, u64>,
     hosts: IdMap<HostId, Host>,
 }
 
-/// Host memory, the device's own or imported.
+/// Host memory that the device allocated or imported.
 ///
-/// Invariant: the `bytes` bytes from `start` on are initialised. They are valid for reads and writes by
-/// any thread while the value is in the device's table. The device makes no reference to them.
+/// Invariant: the `bytes` bytes from `start` on are initialised. While this value is in the device's table,
+/// they are valid for reads and writes by any thread. The device makes no reference to them.
 #[derive(Debug)]
 struct Host {
     start: NonNull<u8>,
     bytes: usize,
-    /// The device's own memory, which stays in place when the vector moves; imported memory has no pages.
+    /// The memory that the device allocated, empty for imported memory. It stays in place when the vector
+    /// moves.
     _pages: Vec<Page>,
 }
 
@@ -87,9 +88,9 @@ impl Extents for Memory {
     }
 }
 
-/// These functions take requests that have passed [`Request::check`].
+/// Execution of requests that have passed [`Request::check`].
 impl Memory {
-    /// Executes a request; returns `None` if an index is outside.
+    /// Executes a request; returns `None` if an index is out of bounds.
     fn run(&mut self, request: &Request<'_>) -> Option<()> {
         match *request {
             Request::Copies(transfers, _) => transfers.iter().for_each(|transfer| self.copy(transfer)),
@@ -185,7 +186,7 @@ impl Memory {
         self.bytes(of.start, of.count * of.stride)
     }
 
-    /// Returns the contiguous elements of a view.
+    /// Copies the elements of a view to contiguous memory.
     fn view(&self, view: &LaunchView<'_>) -> Vec<u8> {
         let places = (0..view.count()).filter_map(|element| view.place(element));
         places.flat_map(|(base, offset)| self.bytes(base.plus(offset), view.stride())).copied().collect()
@@ -205,7 +206,7 @@ impl Memory {
     }
 }
 
-/// The views of a checked launch.
+/// The interpreter's access to the views of a checked launch.
 struct Reached<'a> {
     memory: &'a mut Memory,
     views: &'a [LaunchView<'a>],
@@ -235,13 +236,13 @@ impl Views for Reached<'_> {
     }
 }
 
-/// Converts a length or place that a check has found inside of memory, so it fits; or the stride of an
-/// empty row.
+/// Converts a length or offset to `usize`. The check has found it inside of memory, so it fits. A stride of 0
+/// elements may exceed `usize`, and becomes the maximum.
 fn size(bytes: u64) -> usize {
     bytes.try_into().unwrap_or(usize::MAX)
 }
 
-/// Returns `length` copies of a value, or `None` if the system has no memory for them.
+/// Returns `length` copies of a value, or `None` if the system has too little memory.
 fn reserved<T: Clone>(length: usize, value: T) -> Option<Vec<T>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(length).ok()?;
@@ -260,7 +261,7 @@ impl ReferenceDevice {
         Self { info: info.with_total_bytes(total_bytes), memory, queues }
     }
 
-    /// Checks a request, executes it, and returns its ticket, which has the outcome already.
+    /// Checks a request, executes it, and returns its ticket, which is already done.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let mut memory = self.memory.lock();
@@ -280,12 +281,12 @@ impl ReferenceDevice {
         Ok(ticket)
     }
 
-    /// Names the device in an error.
+    /// Adds the device's name to an error.
     fn on<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| error.on(&self.info))
     }
 
-    /// Checks that the kind is pageable, the only supported one.
+    /// Checks that `kind` is pageable, the only kind that this device supports.
     fn check_kind(&self, operation: &'static str, bytes: usize, kind: HostMemory) -> Result<()> {
         if kind == HostMemory::Pageable {
             return Ok(());

@@ -241,7 +241,8 @@ impl<D: Device> Counting<D> {
         result
     }
 
-    /// Counts a call for memory or a queue: calls `add` if the device granted it, else counts it as refused.
+    /// Counts the result of a call that allocates memory or creates a queue: calls `add` if it succeeded,
+    /// else counts it as refused.
     fn granted<T>(&self, result: Result<T>, add: impl FnOnce(&mut State, &T)) -> Result<T> {
         let mut state = self.state.lock();
         match &result {

@@ -77,13 +77,13 @@ struct Loss {
 }
 
 impl Loss {
-    /// Returns true if the work of a ticket was in flight at the loss.
+    /// Returns true if the work of a ticket was in flight when the device was lost.
     fn interrupted(&self, ticket: Ticket) -> bool {
         ticket.value > self.done.get(&ticket.queue).copied().unwrap_or(0)
     }
 }
 
-/// A waker that wakes once, at the first call.
+/// A waker that passes on only the first wake-up.
 #[derive(Debug)]
 struct Once(Mutex<Option<Waker>>);
 
@@ -137,7 +137,7 @@ impl<D: Device> Faulty<D> {
         self.lose_and_wake(self.state.lock(), "lose");
     }
 
-    /// Records the completed tickets of each queue, and wakes all waiting tasks.
+    /// Makes the device lost: records the tickets of each queue that are done, and wakes all waiting tasks.
     fn lose_and_wake(&self, mut state: parking_lot::MutexGuard<'_, State>, operation: &'static str) {
         if state.lost.is_some() {
             return;
@@ -153,7 +153,7 @@ impl<D: Device> Faulty<D> {
         }
     }
 
-    /// Returns the last of the tickets 1 to `newest` that is not pending.
+    /// Returns the newest ticket of 1 to `newest` that is not pending.
     fn last_done(&self, queue: QueueId, newest: u64) -> u64 {
         let (mut done, mut pending) = (0, newest + 1);
         while pending - done > 1 {
@@ -166,8 +166,8 @@ impl<D: Device> Faulty<D> {
         done
     }
 
-    /// Counts a call. Refuses it, or returns the error with which its ticket will fail, if a rule strikes.
-    /// May make the device lost.
+    /// Counts a call against the rules. If a rule selects it, returns the error, or the error with which its
+    /// ticket will fail. May make the device lost.
     fn judge(
         &self,
         operation: Operation,
@@ -211,8 +211,8 @@ impl<D: Device> Faulty<D> {
         state.failed.insert(ticket, error);
     }
 
-    /// Returns the inner device's answer for a ticket, unless the ticket failed or was in flight at the
-    /// loss.
+    /// Returns the inner device's answer for a ticket, unless an injected failure or the loss of the device
+    /// replaces it.
     fn ask<T>(&self, ticket: Ticket, answer: Result<T>, is_done: impl FnOnce(&T) -> bool) -> Result<T> {
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::UnknownHandle) {
             return answer;
@@ -295,7 +295,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
         })
     }
 
-    /// Forwards a submission, or replaces it by work that returns a ticket but has only part of the
+    /// Forwards a submission. If a rule makes its ticket fail, submits other work that has only a part of the
     /// effects.
     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let failure = self.judge(Operation::of(request), Some(queue.id()), None)?;

@@ -13,7 +13,7 @@ use super::table::{ChecksumTable, UnitWord};
 use crate::access_set::Ranges;
 use backend_api::{DeviceInfo, Error, ErrorKind, HostId, QueueId, Result, Ticket, racy};
 
-/// A piece of host memory.
+/// A range of host memory, by its address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostBytes {
     pub(super) address: NonNull<u8>,
@@ -27,7 +27,7 @@ unsafe impl Send for HostBytes {}
 unsafe impl Sync for HostBytes {}
 
 impl HostBytes {
-    /// Returns a part of it, if it is inside.
+    /// Returns the range of `bytes` bytes at `offset` in this range; `None` if it ends outside.
     pub(super) fn part(&self, offset: u64, bytes: u64) -> Option<Self> {
         let (start, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
         let is_inside = start.checked_add(bytes).is_some_and(|end| end <= self.bytes);
@@ -35,7 +35,7 @@ impl HostBytes {
         is_inside.then(|| Self { address: unsafe { self.address.add(start) }, bytes })
     }
 
-    /// Reads its current bytes.
+    /// Copies the current bytes of the range to `buffer`.
     ///
     /// # Safety
     /// The memory exists.
@@ -53,21 +53,21 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes).max(1)
 }
 
-/// A whole unit that a submission reads, or writes a copy to.
+/// A whole unit that a submission copies to host memory, or writes by a copy within device memory.
 #[derive(Debug)]
 pub(super) struct WholeUnit {
     pub(super) table: Arc<ChecksumTable>,
     pub(super) unit: u64,
-    /// Its word when the work was submitted, or later.
+    /// The unit's checksum when the work was submitted, or as set later.
     pub(super) word: UnitWord,
-    /// The target in host memory, for a read.
+    /// If the submission copies the unit to the host: the target in host memory.
     pub(super) to: Option<(HostId, Range<u64>, HostBytes)>,
 }
 
-/// The verification to make when a submission is done.
+/// The verification to make when a submission's work is done.
 #[derive(Debug)]
 pub(super) struct PendingVerification {
-    /// Locked during the comparison.
+    /// The units to verify. A thread holds the lock while it compares them.
     parts: Mutex<Vec<WholeUnit>>,
     host_writes: Ranges<HostId>,
     outcome: OnceLock<Result<()>>,
@@ -78,24 +78,24 @@ impl PendingVerification {
         Self { parts: Mutex::new(parts), host_writes, outcome: OnceLock::new() }
     }
 
-    /// Returns true if the check has no part to verify and no range of host memory.
+    /// Returns true if there are neither units to verify nor ranges of host memory that the work writes.
     pub(super) fn is_nothing(&mut self) -> bool {
         self.parts.get_mut().is_empty() && self.host_writes.iter().next().is_none()
     }
 
-    /// Returns true if it must still verify a part that meets the condition.
+    /// Returns true if a unit that is not yet verified meets the condition.
     pub(super) fn concerns(&self, holds: impl Fn(&WholeUnit) -> bool) -> bool {
         self.parts.lock().iter().any(holds)
     }
 
-    /// Marks the contents of the written parts as unknown after a failure.
+    /// Marks the checksums of the written units as unknown, after a failure.
     pub(super) fn forget(&self) {
         for part in self.parts.lock().iter().filter(|part| part.to.is_none()) {
             part.table.replace(part.unit, part.word, 0);
         }
     }
 
-    /// Verifies the parts; one thread does it for all that ask.
+    /// Verifies the units. If several threads call it, one thread verifies for all.
     fn compare(&self, device: &DeviceInfo) -> Result<()> {
         let mut parts = self.parts.lock();
         if let Some(outcome) = self.outcome.get() {
@@ -124,12 +124,12 @@ fn corrupted(unit: u64, unit_bytes: u64) -> Error {
         .with_advice("write all of it again, and replace the device if it happens again")
 }
 
-/// The submissions of a queue.
+/// The submissions of one queue that may need verification.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: BTreeMap<u64, Arc<PendingVerification>>,
     failed: HashMap<u64, Error>,
-    /// The newest ticket of each other queue that work here runs after.
+    /// For each other queue: its newest ticket after which this queue's work runs.
     after: HashMap<QueueId, u64>,
 }
 
@@ -142,7 +142,7 @@ impl Checks {
         self.0.lock().entry(ticket.queue).or_default().waiting.insert(ticket.value, Arc::new(check));
     }
 
-    /// Notes that work of a queue runs after a ticket from now on.
+    /// Records that all later work of a queue runs after a ticket.
     pub(super) fn order_after(&self, queue: QueueId, ticket: Ticket) {
         let mut queues = self.0.lock();
         let newest = queues.entry(queue).or_default().after.entry(ticket.queue).or_default();
@@ -153,7 +153,7 @@ impl Checks {
         self.0.lock().remove(&queue);
     }
 
-    /// Returns the unfinished submissions that meet the condition.
+    /// Returns the tickets of unfinished submissions that meet the condition.
     pub(super) fn waiting(&self, holds: impl Fn(QueueId, &PendingVerification) -> bool) -> Vec<Ticket> {
         let queues = self.0.lock();
         let all = queues.iter().flat_map(|(queue, of)| {
@@ -170,8 +170,8 @@ impl Checks {
         checks.any(|check| check.host_writes.overlap(ranges))
     }
 
-    /// Cancels verifications of ranges of host memory that are about to be written. Waits for
-    /// verifications that run there.
+    /// Cancels verifications that read ranges of host memory to which new work will write. Waits for running
+    /// verifications of these ranges.
     pub(super) fn supersede(&self, ranges: &Ranges<HostId>) {
         let concerned: Vec<Arc<PendingVerification>> = {
             let queues = self.0.lock();
@@ -185,8 +185,8 @@ impl Checks {
         }
     }
 
-    /// Verifies the data of a finished ticket, and of all work that is over with it, and returns the
-    /// ticket's outcome. `has_failed` polls the device for each ticket: `None` while it is pending.
+    /// Verifies the data of a finished ticket, and of all work that has ended with it. Returns the ticket's
+    /// outcome. `has_failed` polls the device for a ticket, and returns `None` if the ticket is pending.
     pub(super) fn settle(
         &self,
         ticket: Ticket,

@@ -15,24 +15,26 @@ use backend_api::{Device, DeviceInfo, Error, ErrorKind, QueueProgress, Reach, Re
 use vmarray_support::contended;
 use vmarray_support::links::{is_same, reach};
 
-/// The shared part of a mirror: its devices, and the work in flight on them.
+/// The state that all handles of a mirror share: its devices, and the work in flight on them.
 #[derive(Debug)]
 pub(super) struct MirrorCore {
     pub(super) info: DeviceInfo,
     pub(super) routes: Vec<Route>,
     pub(super) state: Mutex<MirrorState>,
-    /// Notified when a copy from device to device ends, and when no submission waits for that any more.
+    /// Notified when a copy from device to device has ended, and when no submission waits for this end any
+    /// more.
     pub(super) opened: Condvar,
-    /// Held during the creation of queues and memory, and while a device joins or leaves.
+    /// A thread holds this lock while it creates queues or memory, or while a device joins or leaves.
     pub(super) setup: Mutex<()>,
-    /// Held by the single thread that rebuilds.
+    /// The thread that rebuilds holds this lock, because only one thread may rebuild.
     pub(super) rebuilding: Mutex<()>,
     pub(super) next_member: AtomicU64,
-    /// Dropped after the devices, which copy from and to it.
+    /// Host memory that the mirror allocated. It must be dropped after the devices, which copy from and to
+    /// it.
     pub(super) own: Mutex<MirrorMemory>,
 }
 
-/// Returns the devices that can copy to another one without the host.
+/// Returns the ids of the devices that can copy directly to the spare, without the host.
 pub(super) fn links_to(devices: &[(u64, Arc<dyn Device>)], spare: &Arc<dyn Device>) -> Vec<u64> {
     let report = |from: &dyn Device, to: &dyn Device, error: Option<&Error>| {
         let (from, to) = (from.info(), to.info());
@@ -50,8 +52,8 @@ impl MirrorCore {
         contended::lock(&self.state)
     }
 
-    /// Calls `run` for each working device. Returns the first error that is not a loss, or an error if no
-    /// device is complete.
+    /// Calls `run` for each working device. Returns the first error other than a loss, or an error if no
+    /// device has all data.
     pub(super) fn on_each(&self, operation: &'static str, run: impl Fn(&Member) -> Result<()>) -> Result<()> {
         let _call = DeferringCall::begin();
         let mut state = self.lock();
@@ -73,7 +75,8 @@ impl MirrorCore {
         Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail).on(&self.info)
     }
 
-    /// Returns true if a ticket is done because its queue was released.
+    /// Checks that the mirror has issued a ticket. Returns true if the ticket is done because its queue was
+    /// released.
     pub(super) fn check_ticket(
         &self,
         state: &MirrorState,
@@ -117,7 +120,7 @@ impl MirrorCore {
         }
     }
 
-    /// Wakes a waker when a ticket is over.
+    /// Wakes `waker` when a ticket is done or has failed.
     pub(super) fn wake(self: &Arc<Self>, ticket: Ticket, waker: Waker) {
         let call = DeferringCall::begin();
         let mut state = self.lock();
@@ -137,8 +140,8 @@ impl MirrorCore {
     }
 }
 
-/// A waker that wraps a waker of the program. It checks the ticket, which may have to wait for another
-/// device then.
+/// A waker that wraps a waker of the program. When one device's part ends, it checks the ticket again,
+/// because another device may still have to do work for it.
 struct ChainedWaker {
     core: Weak<MirrorCore>,
     ticket: Ticket,

@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 use backend_api::{Device, Error, ErrorKind, HostAllocation, HostId, HostMemory, Result, racy};
 use vmarray_support::IdMap;
 
-/// The alignment of host memory; long allocations are aligned to a huge page.
+/// The alignment of host memory in bytes; allocations of at least `HUGE` bytes are aligned to a huge page.
 const ALIGNMENT: usize = 4096;
 const HUGE: usize = 2 << 20;
 
-/// A piece of host memory, of the program or of a device.
+/// A range of host memory that the program or a device owns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Host {
     pub(super) address: usize,
@@ -42,10 +42,10 @@ impl HostBlock {
         self.address
     }
 
-    /// Overwrites the block with zeroes before its release.
+    /// Overwrites the block with zeros before its release.
     ///
     /// # Safety
-    /// No device knows it any more.
+    /// No device uses the block any more.
     pub(super) unsafe fn wipe(&self) {
         // SAFETY: this block owns the initialised memory, and no work touches it, by the caller's promise.
         unsafe { racy::wipe(self.address.as_ptr(), self.layout.size()) };
@@ -59,11 +59,11 @@ impl Drop for HostBlock {
     }
 }
 
-/// Host memory that the mirror has allocated.
+/// All host memory that the mirror has allocated.
 #[derive(Debug, Default)]
 pub(super) struct MirrorMemory {
     pub(super) blocks: IdMap<HostId, HostBlock>,
-    /// True if it is wiped before its release.
+    /// True if the mirror wipes memory before its release.
     pub(super) wipes: bool,
 }
 
@@ -74,7 +74,8 @@ impl Drop for MirrorMemory {
     }
 }
 
-/// Imports host memory into one more device, page-locked if it was and if the device can do that.
+/// Imports host memory into another device, page-locked if the first import was page-locked and the device
+/// can lock it.
 ///
 /// # Safety
 /// The requirements of [`Device::import_host`].

@@ -11,44 +11,45 @@ use backend_api::{
 };
 use vmarray_support::IdMap;
 
-/// The completeness of a device's data.
+/// The state of one device of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberStatus {
     /// The device has all data.
     Current,
-    /// The device takes all writes, and lacks the ranges that are listed as missing.
+    /// The device receives all writes, but still lacks the ranges in `missing`.
     Rebuilding,
-    /// The device receives no more requests, and is removed when its work is done.
+    /// The device receives no more requests; the mirror removes it when its work is done.
     Leaving,
     Lost,
 }
 
-/// One device, and its names for the queues and the memory of the mirror.
+/// One device of a mirror, with its handles for the mirror's queues and memory.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// Unique among all members.
+    /// Id of the device, unique within the mirror.
     pub(super) id: u64,
     pub(super) device: Arc<dyn Device>,
     pub(super) status: MemberStatus,
     pub(super) queues: IdMap<QueueId, QueueHandle>,
     pub(super) buffers: IdMap<BufferId, BufferHandle>,
     pub(super) hosts: IdMap<HostId, HostAllocation>,
-    /// The queue for copies from one device to another.
+    /// The device's queue for copies from one device to another.
     pub(super) copies: Option<QueueHandle>,
-    /// Bytes of the work in flight.
+    /// Estimate of the work in flight on the device, in bytes.
     pub(super) busy_bytes: u64,
-    /// The ranges that it lacks while it is rebuilt.
+    /// The ranges that the device lacks during a rebuild.
     pub(super) missing: Vec<(BufferId, Range<u64>)>,
-    /// The members that can copy to it without the host.
+    /// Ids of the devices that can copy to this device without the host.
     pub(super) links: Vec<u64>,
 }
 
-/// The changes of a request for another device than the first.
+/// Changes to a request if another device than the first executes it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Adapted<'a> {
-    /// True if it runs on another device than the first: then downloads are omitted.
+    /// True if this is not the first device: the device then omits downloads, because the first device makes
+    /// them.
     pub(super) is_repeated: bool,
-    /// The place for the report of a launch, instead of the requested one.
+    /// Host memory for the report of a launch, instead of the memory that the program named.
     pub(super) report: Option<HostSpan<'a>>,
 }
 
@@ -68,7 +69,7 @@ impl Member {
         matches!(self.status, MemberStatus::Current | MemberStatus::Rebuilding)
     }
 
-    /// Starts a request on this device.
+    /// Submits a request to this device, with the device's own handles.
     pub(super) fn start(
         &self,
         queue: QueueId,
@@ -113,7 +114,7 @@ impl Member {
         Ok(Elements { start: self.device_place(elements.start)?, ..*elements })
     }
 
-    /// The start of a view's pages on this device.
+    /// Returns the starts of a view's pages in this device's memory.
     fn places(&self, view: &LaunchView<'_>) -> Result<Vec<DeviceSpan<'_>>> {
         view.bases().iter().map(|base| self.device_place(*base)).collect()
     }
@@ -132,7 +133,7 @@ impl Member {
         })
     }
 
-    /// Calls `run` with a computation in this device's names.
+    /// Calls `run` with a compute request that names this device's memory.
     fn with_compute<R>(
         &self,
         compute: &Compute<'_>,
@@ -158,8 +159,8 @@ impl Member {
         run(&Compute { program: compute.program, sources: &sources, geometry: compute.geometry, action })
     }
 
-    /// Calls `run` with a launch in this device's names, with another place for the report if `report` is
-    /// set.
+    /// Calls `run` with a launch that names this device's memory. If `report` is set, the launch writes its
+    /// report there.
     pub(super) fn with_launch<R>(
         &self,
         launch: &Launch<'_>,
@@ -184,7 +185,7 @@ impl Member {
         })
     }
 
-    /// Calls `run` with a request in this device's names.
+    /// Calls `run` with a request that names this device's memory.
     fn with_request<R>(
         &self,
         request: &Request<'_>,
@@ -226,7 +227,7 @@ impl Member {
     }
 }
 
-/// Returns the same view at other places, one for each of its own.
+/// Returns the same view with its pages at other positions, one for each of its bases.
 fn moved<'a>(view: &LaunchView<'_>, places: &'a [DeviceSpan<'a>]) -> LaunchView<'a> {
     match *view {
         LaunchView::Run(elements) => LaunchView::Run(Elements { start: places[0], ..elements }),

@@ -14,8 +14,8 @@ use backend_api::{
 use vmarray_support::backends::check_extend;
 
 impl MirrorCore {
-    /// Creates an object on each working device, or on none. `make` runs without the lock; `give_back`
-    /// releases objects after a failure; `keep` runs under the lock.
+    /// Creates an object on each working device, or on none. `make` creates it without the mirror's lock,
+    /// `give_back` releases it after a failure, and `keep` stores it under the lock.
     fn make_on_each<T>(
         &self,
         operation: &'static str,
@@ -102,8 +102,8 @@ impl MirrorCore {
         Ok(handle)
     }
 
-    /// Extends the memory of each device. If one device refuses, other devices may keep more memory than
-    /// is recorded, for the next call.
+    /// Extends a buffer on each device. If one device refuses, other devices may keep the longer buffer for
+    /// the next call.
     pub(super) fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         const OPERATION: &str = "extend";
         let (_call, _setup) = (DeferringCall::begin(), self.setup.lock());
@@ -140,7 +140,8 @@ impl MirrorCore {
         buffers.into_iter().for_each(|(device, buffer)| device.release(buffer));
     }
 
-    /// Waits for pending entries that meet a condition, including entries that another device takes over.
+    /// Waits for all pending submissions that meet a condition, including submissions that another device
+    /// takes over.
     fn wait_for_all(&self, is_wanted: impl Fn(&super::state::MirrorSubmission) -> bool) {
         loop {
             let part = self.lock().find_part(&is_wanted);
@@ -167,7 +168,7 @@ impl MirrorCore {
         Ok(allocation)
     }
 
-    /// Imports memory into all devices, page-locked if one of them can do that.
+    /// Imports the program's memory into all devices, page-locked if one of them can lock it.
     ///
     /// # Safety
     /// The requirements of [`Device::import_host`].

@@ -9,7 +9,7 @@ use backend_api::{
     Transfer,
 };
 
-/// A request without lifetimes.
+/// A copy of a request without lifetimes.
 #[derive(Debug)]
 pub(super) enum OwnedRequest {
     Copies(Vec<Transfer<'static>>, Option<Route>),
@@ -21,7 +21,7 @@ pub(super) enum OwnedRequest {
     Launch(Box<OwnedLaunch>),
 }
 
-/// A launch that owns its lists.
+/// A launch that owns its lists of views, parameters and tables.
 #[derive(Debug)]
 pub(super) struct OwnedLaunch {
     kernel: VerifiedKernel,
@@ -36,7 +36,7 @@ pub(super) struct OwnedLaunch {
     report: HostSpan<'static>,
 }
 
-/// A gather or a scatter that owns its list of places.
+/// A gather or a scatter that owns its list of positions.
 #[derive(Debug)]
 pub(super) struct OwnedList {
     elements: OwnedView,
@@ -66,7 +66,7 @@ impl OwnedRequest {
     /// Copies a request.
     ///
     /// # Safety
-    /// The requirements of [`HostSpan::detach`], for all of its places.
+    /// The requirements of [`HostSpan::detach`], for all memory that the request names.
     pub(super) unsafe fn new(request: &Request<'_>) -> Self {
         // SAFETY: guaranteed by the caller.
         let device = |at: DeviceSpan<'_>| unsafe { at.detach() };
@@ -136,7 +136,7 @@ impl OwnedRequest {
         }
     }
 
-    /// Calls `run` with the request.
+    /// Calls `run` with the stored request.
     pub(super) fn with<R>(&self, run: impl FnOnce(&Request<'_>) -> R) -> R {
         match self {
             Self::Copies(transfers, route) => run(&Request::Copies(transfers, *route)),

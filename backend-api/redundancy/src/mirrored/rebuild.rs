@@ -16,19 +16,19 @@ use backend_api::{
 };
 use vmarray_support::links::is_same;
 
-/// The bytes of one copy, during which submissions wait: enough for the bandwidth of a bus, and done in
-/// less than a millisecond.
+/// The bytes of one copy of a rebuild, during which submissions wait: long enough for the bandwidth of a bus,
+/// and done in less than a millisecond.
 const PIECE_BYTES: u64 = 4 << 20;
-/// The most bytes of one direct copy between devices. If a copy takes less than the time below, the next
-/// one is twice as long; if it takes twice that, half as long. Between two H200 the waits take some 150 us
-/// of each piece, and half a GiB takes 1.5 ms.
+/// Maximum number of bytes of one direct copy between devices. If a copy takes less than the time below, the
+/// next copy is twice as long; if it takes more than twice the time, half as long. Between two H200 the waits
+/// take about 150 us of each piece, and half a GiB takes 1.5 ms.
 const LINKED_PIECE_BYTES: u64 = 512 << 20;
 const LINKED_PIECE_TIME: Duration = Duration::from_millis(1);
 
-/// The attempts to copy a piece before its target counts as lost.
+/// Number of attempts to copy a piece before the mirror treats the target as lost.
 const ATTEMPTS: u32 = 3;
 
-/// The end of a copy from one device to another.
+/// The result of a copy from one device to another.
 pub(super) enum CopyEnd {
     Copied,
     TargetLost,
@@ -101,7 +101,8 @@ impl Mirrored {
 }
 
 impl MirrorCore {
-    /// Copies all missing data to a device that is rebuilt, and removes another device at that moment.
+    /// Copies all missing data to a device that is being rebuilt. When it has all data, removes the device
+    /// `leaves`, if any.
     fn complete(&self, id: u64, leaves: Option<u64>) -> Result<()> {
         let mut linked_piece = PIECE_BYTES;
         loop {
@@ -145,7 +146,7 @@ impl MirrorCore {
         }
     }
 
-    /// Removes a device: it receives no more requests, and is dropped when its work is done.
+    /// Removes a device: it receives no more requests, and the mirror drops it when its work is done.
     fn leave(&self, id: u64) {
         loop {
             let _call = DeferringCall::begin();
@@ -174,7 +175,7 @@ impl MirrorCore {
             .on(&self.info)
     }
 
-    /// Allocates the memory that copies go through, unless it exists.
+    /// Allocates the host memory through which devices copy to each other, unless it exists.
     fn bounce(&self) -> Result<()> {
         if self.lock().bounce.is_some() {
             return Ok(());
@@ -191,8 +192,8 @@ impl MirrorCore {
         Ok(())
     }
 
-    /// Adds a device, in place of a lost one or as a further one. Its memory has no data yet. Returns its
-    /// id.
+    /// Adds a device to the mirror, either in place of a lost device or as an additional device. Its memory
+    /// has no data yet. Returns its id.
     fn join(&self, lost: Option<&Arc<dyn Device>>, spare: Arc<dyn Device>) -> Result<u64> {
         let _call = DeferringCall::begin();
         let there = self.lock().devices();
@@ -248,8 +249,8 @@ impl MirrorCore {
         Ok(id)
     }
 
-    /// Waits for the end of a lost device's work, and returns the member. Other devices then have taken over
-    /// its unfinished work.
+    /// Waits until other devices have taken over a lost device's unfinished work, and returns the lost device's
+    /// id. Refuses a spare that is already in the mirror.
     fn lost_without_work(
         &self,
         lost: Option<&Arc<dyn Device>>,
@@ -275,8 +276,8 @@ impl MirrorCore {
         }
     }
 
-    /// Copies a part of a buffer from one device to another, ordered between earlier and later
-    /// submissions. The caller has closed the mirror.
+    /// Copies a part of a buffer from one device to another, after earlier and before later submissions. The
+    /// caller has set `is_closed`.
     pub(super) fn copy(&self, source: u64, target: u64, buffer: BufferId, range: Range<u64>) -> CopyEnd {
         if self.copy_linked(source, target, buffer, &range).unwrap_or(false) {
             return CopyEnd::Copied;
@@ -304,8 +305,8 @@ impl MirrorCore {
         CopyEnd::Copied
     }
 
-    /// Copies without the host, if the first device reaches the other. Returns `false` if it does not.
-    /// After an error, the copy through the host finds out which device failed.
+    /// Copies directly, if the source device reaches the target. Returns `false` if it does not. After an
+    /// error, the copy through the host finds out which device failed.
     fn copy_linked(&self, source: u64, target: u64, buffer: BufferId, range: &Range<u64>) -> Result<bool> {
         let there = |state: &MirrorState, id: u64| {
             state.members.iter().position(|member| member.id == id && member.is_there())
@@ -349,7 +350,7 @@ impl MirrorCore {
         Ok(true)
     }
 
-    /// Copies a piece from a device to the intermediate memory, or from there to a device.
+    /// Copies a piece from a device to the intermediate host memory, or from there to a device.
     fn copy_piece(&self, id: u64, is_source: bool, buffer: BufferId, offset: u64, bytes: u64) -> Result<()> {
         let mut attempts = 1;
         loop {
@@ -365,8 +366,8 @@ impl MirrorCore {
 }
 
 impl MirrorState {
-    /// Starts a copy between a device and the intermediate memory, after all work of the device. Returns
-    /// no ticket if the buffer was released.
+    /// Starts a copy between a device and the intermediate host memory, after all work of the device. Returns
+    /// no ticket if the program has released the buffer.
     fn begin_copy(
         &mut self,
         id: u64,

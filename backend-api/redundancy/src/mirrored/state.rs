@@ -16,7 +16,7 @@ use backend_api::{
 };
 use vmarray_support::IdMap;
 
-/// The part of a request that one device executes.
+/// The execution of a submission on one device.
 #[derive(Clone, Debug)]
 pub(super) struct MemberPart {
     pub(super) member: u64,
@@ -24,27 +24,28 @@ pub(super) struct MemberPart {
     pub(super) ticket: Ticket,
 }
 
-/// One submission.
+/// One submission to a queue of a mirror.
 #[derive(Debug)]
 pub(super) struct MirrorSubmission {
     pub(super) value: u64,
-    /// True if it is an order instead of a submission: the next submission runs after it. The work before
-    /// it may be over on one device and in flight on another, and so may its reads of host memory.
+    /// True for an entry of `order_after`: the next submission runs after it. The work before it may be done
+    /// on one device and in flight on another, and so may its reads of host memory.
     is_order: bool,
     pub(super) operation: &'static str,
     pub(super) touches: AccessSet,
-    /// The parts in flight.
+    /// The executions in flight, one per device.
     pub(super) parts: Vec<MemberPart>,
-    /// The request to repeat on another device if its device is lost.
+    /// A copy of the request, which another device repeats if the executing device is lost.
     pub(super) kept: Option<OwnedRequest>,
-    /// The place for the report of a launch, and the places for the reports of all devices but the first.
+    /// The program's host memory for the report of a launch, and separate memory for the reports of all
+    /// devices except the first.
     pub(super) report: Option<(HostId, u64)>,
     pub(super) reports: Vec<(u64, HostAllocation)>,
-    /// The devices that have done it.
+    /// Ids of the devices that have executed the submission.
     pub(super) done: Vec<u64>,
     lost: Option<Error>,
     failure: Option<Error>,
-    /// Set once no part is in flight.
+    /// The result of the submission; set when no execution is in flight.
     pub(super) outcome: Option<Result<()>>,
 }
 
@@ -68,14 +69,14 @@ impl MirrorSubmission {
         }
     }
 
-    /// Creates the order before the submission of this number.
+    /// Creates an entry of `order_after`, which comes before the submission with the number `value`.
     pub(super) fn order(value: u64, parts: Vec<MemberPart>) -> Self {
         let touches = AccessSet::default();
         Self { value, is_order: true, parts, ..Self::new("order_after", touches) }
     }
 }
 
-/// The submissions to a queue that are not known to be over.
+/// The submissions to a queue whose end the mirror has not yet observed.
 #[derive(Debug, Default)]
 pub(super) struct QueueLog {
     pub(super) newest: u64,
@@ -83,7 +84,7 @@ pub(super) struct QueueLog {
     failed: HashMap<u64, Error>,
 }
 
-/// The length of device memory and, if it can be extended, its greatest length.
+/// The length of a buffer in bytes and, if it is extensible, its maximum length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length {
     pub(super) bytes: u64,
@@ -91,7 +92,7 @@ pub(super) struct Length {
 }
 
 impl Length {
-    /// Allocates memory of this length on a device.
+    /// Allocates a buffer of this length on a device.
     pub(super) fn allocate(self, device: &dyn Device, commit: Commit) -> Result<BufferHandle> {
         match self.most {
             None => device.allocate(self.bytes, commit),
@@ -104,19 +105,19 @@ impl Length {
 pub(super) struct MirrorState {
     pub(super) members: Vec<Member>,
     pub(super) queues: IdMap<QueueId, QueueLog>,
-    /// The newest ticket of each queue that has ended.
+    /// For each released queue, its newest ticket.
     pub(super) ended: IdMap<QueueId, u64>,
     pub(super) buffers: IdMap<BufferId, Length>,
     pub(super) hosts: IdMap<HostId, Host>,
-    /// Host memory for reports, one each.
+    /// Unused host memory for launch reports; each allocation has one report.
     pub(super) spare_reports: Vec<HostAllocation>,
-    /// The intermediate memory of copies from device to device.
+    /// The intermediate host memory for copies from device to device.
     pub(super) bounce: Option<HostAllocation>,
-    /// The error by which the last device was lost.
+    /// The error of the loss of the last device.
     pub(super) lost: Option<Error>,
-    /// True if a thread copies from device to device: then no submission begins.
+    /// True while a thread copies from device to device. Submissions wait in the meantime.
     pub(super) is_closed: bool,
-    /// The number of submissions that wait for that.
+    /// The number of submissions that wait until `is_closed` is false.
     pub(super) waiting: usize,
 }
 
@@ -145,7 +146,7 @@ impl MirrorState {
         there.map(|member| (member.id, Arc::clone(&member.device))).collect()
     }
 
-    /// Records the loss of a device.
+    /// Records the loss of a device, and its error.
     pub(super) fn lose(&mut self, id: u64, error: &Error) {
         if let Some(member) = self.member(id)
             && member.is_there()
@@ -157,24 +158,24 @@ impl MirrorState {
         }
     }
 
-    /// The error of calls when no device is complete.
+    /// Returns the error of calls if no device has all data.
     pub(super) fn all_lost(&self, operation: &'static str) -> Error {
         self.lost.clone().unwrap_or_else(|| Error::new(ErrorKind::Lost, operation))
     }
 
-    /// Returns the first complete device.
+    /// Returns the first device that has all data.
     pub(super) fn primary(&self) -> Option<u64> {
         self.members.iter().find(|member| member.is_current()).map(|member| member.id)
     }
 
-    /// Returns the least busy of the complete devices; of several the first. Mirrors of the same devices
-    /// list them in different orders, so that one request to each keeps all devices busy.
+    /// Returns the least busy device that has all data; of several, the first. Mirrors of the same devices
+    /// list them in different orders, so one request to each mirror keeps all devices busy.
     pub(super) fn least_busy(&self) -> Option<u64> {
         let current = self.members.iter().filter(|member| member.is_current());
         current.min_by_key(|member| member.busy_bytes).map(|member| member.id)
     }
 
-    /// Adds the part that a device has begun to an entry.
+    /// Adds the execution that a device has begun to a submission.
     pub(super) fn begin_part(&mut self, entry: &mut MirrorSubmission, id: u64, ticket: Ticket) {
         let bytes = entry.touches.bytes();
         if let Some(member) = self.member(id) {
@@ -183,7 +184,7 @@ impl MirrorState {
         }
     }
 
-    /// Polls the entries of a queue up to a ticket. Returns the first pending part.
+    /// Polls the submissions of a queue up to a ticket. Returns the first execution that is still pending.
     pub(super) fn settle_up_to(&mut self, queue: QueueId, value: u64) -> Option<MemberPart> {
         let mut entries = mem::take(&mut self.queues.get_mut(&queue)?.entries);
         let mut pending = None;
@@ -210,13 +211,13 @@ impl MirrorState {
         pending
     }
 
-    /// Returns the outcome of a ticket after all entries up to it are over.
+    /// Returns the outcome of a ticket when all submissions up to it are done.
     pub(super) fn outcome(&self, ticket: Ticket) -> Result<()> {
         let failure = self.queues.get(&ticket.queue).and_then(|log| log.failed.get(&ticket.value));
         failure.map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Polls the parts of an entry, and repeats the work on another device if one is lost.
+    /// Polls the executions of a submission. If a device is lost, another device repeats the work.
     fn settle(&mut self, queue: QueueId, entry: &mut MirrorSubmission) {
         while entry.outcome.is_none() {
             let mut at = 0;
@@ -255,7 +256,8 @@ impl MirrorState {
         }
     }
 
-    /// Returns the outcome of an entry without parts; `None` if it has a part now, on another device.
+    /// Returns the outcome of a submission without executions in flight; `None` if another device now
+    /// executes it.
     fn ask_another(&mut self, queue: QueueId, entry: &mut MirrorSubmission) -> Option<Result<()>> {
         if entry.is_order {
             return Some(Ok(()));
@@ -288,7 +290,7 @@ impl MirrorState {
         }
     }
 
-    /// The error of work whose results were on a lost device alone.
+    /// Returns the error for work if a lost device had the only results.
     fn lost_work(&self, entry: &MirrorSubmission) -> Error {
         if self.primary().is_none() {
             return entry.lost.clone().unwrap_or_else(|| self.all_lost(entry.operation));
@@ -321,7 +323,7 @@ impl MirrorState {
         entry.outcome = Some(outcome);
     }
 
-    /// Returns the first pending part of an entry that meets a condition.
+    /// Returns the first pending execution of a submission that meets a condition.
     pub(super) fn find_part(&mut self, is_wanted: impl Fn(&MirrorSubmission) -> bool) -> Option<MemberPart> {
         loop {
             let mut found = None;
@@ -345,7 +347,7 @@ impl MirrorState {
         }
     }
 
-    /// Returns the newest part of each queue that is in flight on a device.
+    /// Returns the newest ticket of each of a device's queues with work in flight.
     pub(super) fn newest_parts(&self, id: u64) -> Vec<Ticket> {
         let newest = |log: &QueueLog| {
             // Skip entries of `order_after`, because their parts belong to other queues.
@@ -356,7 +358,7 @@ impl MirrorState {
         self.queues.values().filter_map(newest).collect()
     }
 
-    /// Fails an entry whose results are lost. No caller has seen its outcome yet.
+    /// Marks a submission as failed because its results are lost. No caller has observed its outcome yet.
     pub(super) fn fail(&mut self, ticket: Ticket) {
         let log = self.queues.get_mut(&ticket.queue);
         let is_it = |entry: &&mut MirrorSubmission| entry.value == ticket.value && !entry.is_order;
@@ -366,7 +368,7 @@ impl MirrorState {
         }
     }
 
-    /// Records ranges that a device under rebuild must receive.
+    /// Records ranges that a device still needs during a rebuild.
     pub(super) fn add_missing(&mut self, id: u64, ranges: Vec<(BufferId, Range<u64>)>) {
         if let Some(member) = self.member(id) {
             member.missing.extend(ranges);
@@ -374,7 +376,7 @@ impl MirrorState {
     }
 }
 
-/// The error of work whose only device was lost, while other devices work.
+/// Returns the error for work whose only executing device was lost, while other devices still work.
 fn lost_results(operation: &'static str) -> Error {
     Error::new(ErrorKind::KernelFailed, operation)
         .with_detail("the device was lost before its results were copied to another device")

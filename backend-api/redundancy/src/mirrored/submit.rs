@@ -18,11 +18,11 @@ use backend_api::{
     Transfer,
 };
 
-/// The number of entries from which a submission polls the entries of its queue.
+/// Number of unobserved submissions in a queue from which each new submission polls them.
 const LOOK_FROM: usize = 64;
 
 impl MirrorCore {
-    /// Locks for a submission, when no copy from device to device runs.
+    /// Locks the mirror for a submission. First waits until no copy from device to device runs.
     fn enter(&self) -> MutexGuard<'_, MirrorState> {
         let mut state = self.lock();
         if state.is_closed {
@@ -185,8 +185,8 @@ impl MirrorCore {
         Ok(behind)
     }
 
-    /// Copies the data that one device has written to other devices, after the work is done. No submission
-    /// begins meanwhile.
+    /// Waits for the work of one device, and copies its results to the other devices. No submission begins in
+    /// the meantime.
     fn copy_results(
         &self,
         ticket: Ticket,
@@ -255,7 +255,7 @@ impl MirrorCore {
     }
 }
 
-/// Orders a queue of one device after that device's share of the work up to a ticket.
+/// Orders a device's queue after the work of the same device up to a ticket.
 fn order_member(state: &MirrorState, member: &Member, queue: QueueId, ticket: Ticket) -> Result<MemberPart> {
     let unknown = || {
         Error::new(ErrorKind::UnknownHandle, "order_after")
@@ -302,8 +302,8 @@ fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool 
     }
 }
 
-/// Starts a request on the device that `choose` returns, or on the next one if that is lost. Returns the
-/// member.
+/// Starts a request on the device that `choose` returns. If that device is lost, calls `choose` again.
+/// Returns the device's id.
 fn begin_on(
     choose: fn(&MirrorState) -> Option<u64>,
     state: &mut MirrorState,

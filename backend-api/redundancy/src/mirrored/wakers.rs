@@ -6,12 +6,13 @@ use std::task::Waker;
 use vmarray_support::backends::wake_all;
 
 thread_local! {
-    /// The nesting depth of calls of mirrors in this thread.
+    /// The number of nested calls of mirrors in this thread.
     static INSIDE: Cell<u32> = const { Cell::new(0) };
     static DUE: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A call of a mirror: wakers that devices run meanwhile in this thread are deferred to its end.
+/// A guard for a call of a mirror: wakers that devices call in this thread in the meantime run when the guard
+/// is dropped.
 pub(super) struct DeferringCall(());
 
 impl DeferringCall {
@@ -34,7 +35,8 @@ impl Drop for DeferringCall {
     }
 }
 
-/// Defers a waker to the end of the thread's call of a mirror; returns `false` outside of such calls.
+/// If the thread is in a call of a mirror, defers the waker to the end of the call. Returns `false` outside
+/// of such calls.
 pub(super) fn is_deferred(waker: impl FnOnce() -> Waker) -> bool {
     let is_inside = INSIDE.get() > 0;
     if is_inside {

@@ -46,7 +46,7 @@ impl ScalarFunction {
         })
     }
 
-    /// The arguments of one call.
+    /// Returns the arguments for element `number`, each as 64 bits.
     fn values(&self, arguments: &[&[u8]], number: usize) -> Vec<u64> {
         let value = |(of, argument): (&Type, &&[u8])| {
             let width = of.bytes() as usize;
@@ -55,7 +55,8 @@ impl ScalarFunction {
         self.params().iter().zip(arguments).map(value).collect()
     }
 
-    /// Interprets a call that has exceeded the limit in native code for some iterations, to find its loop.
+    /// Interprets some iterations of a call that has exceeded its time limit in native code, to find the
+    /// loop.
     #[cold]
     fn report_of(&self, arguments: &[&[u8]], number: u64) -> Report {
         let limit = TimeLimit::new(Duration::ZERO);

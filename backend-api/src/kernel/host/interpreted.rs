@@ -75,10 +75,10 @@ impl<'a> HostItems<'a> {
     }
 }
 
-/// Views that keep written bytes apart from the memory.
+/// Views for interpretation without effects: written bytes go to a map, not to the memory.
 struct Unwritten<'a> {
     views: &'a [HostView<'a>],
-    /// The written bytes by view, element and offset.
+    /// The written bytes, by view, element and offset.
     written: HashMap<(usize, u64, u32), u8>,
 }
 

@@ -15,7 +15,7 @@ use crate::kernel::{Access, Body, Op, Reg, Report, Space, SubgroupOp};
 /// The values of a register in 32 consecutive items.
 type Lanes = [u64; 32];
 
-/// The number of words with a bit for each item of a group.
+/// Number of 32-bit words with one bit for each item of a group.
 const WORDS: usize = Body::GROUP_LEN_MAX as usize / 32;
 
 /// A set of items of a group.
@@ -58,12 +58,12 @@ impl Set {
     }
 }
 
-/// An operation with its number, and whether it is a loop that all items run together.
+/// An operation with its number, its nested operations, and a flag for loops that all items run together.
 struct Node<'a> {
     op: &'a Op,
     site: u32,
     is_common: bool,
-    /// True if it leads to the next operation, in each item independently.
+    /// True if each item continues with the next operation, independently of other items.
     is_step: bool,
     within: [Vec<Self>; 2],
 }
@@ -88,8 +88,8 @@ fn nodes<'a>(code: &'a [Op], common: &[u32], site: &mut u32) -> Vec<Node<'a>> {
     code.iter().map(&mut node).collect()
 }
 
-/// Returns true if items of a group can run together. In a loop, an item may wait for other items' atomic
-/// changes that it reads, so these items must run independently.
+/// Returns true if the interpreter can run the items of a group together. If a loop reads atomic changes, an
+/// item may wait in it for other items, so the interpreter must run them independently.
 pub(super) fn can(body: &Body) -> bool {
     fn sees(body: &Body, code: &[Op], in_loop: bool) -> bool {
         code.iter().any(|op| {
@@ -107,7 +107,7 @@ pub(super) fn can(body: &Body) -> bool {
     body.group_len.is_some() && !(has_atomics && sees(body, &body.code, false))
 }
 
-/// Runs some groups, and reports each item that failed.
+/// Runs a range of groups, and reports each item that failed.
 pub(super) fn run<V: Views>(
     state: LaunchState<'_, V>,
     groups: Range<u64>,
@@ -132,7 +132,7 @@ pub(super) fn run<V: Views>(
     Ok(())
 }
 
-/// The items that left a block or loop, and the items that continue it.
+/// For a block or loop: the items that have left it, and the items that continue with its next iteration.
 #[derive(Clone, Copy, Default)]
 struct Label {
     left: Set,
@@ -141,11 +141,11 @@ struct Label {
 
 struct Together<'s, V> {
     state: LaunchState<'s, V>,
-    /// The items without their registers, which are below: [`Self::words`] for each.
+    /// The state of the group's items without their registers.
     items: Vec<ItemState>,
     words: usize,
     registers: Vec<Lanes>,
-    /// The labels of the enclosing blocks and loops.
+    /// One entry for each enclosing block and loop.
     labels: Vec<Label>,
 }
 
@@ -169,7 +169,7 @@ impl<V: Views> Together<'_, V> {
         &self.registers[register.at() * self.words + word]
     }
 
-    /// Runs code for some items; returns the items that reach its end.
+    /// Runs code for a set of items; returns the items that reach its end.
     fn code(&mut self, code: &[Node<'_>], mut items: Set) -> Result<Set> {
         let mut left = code;
         while let Some(node) = left.first() {
@@ -221,7 +221,7 @@ impl<V: Views> Together<'_, V> {
         Ok(items)
     }
 
-    /// Runs a loop; returns the items that left it.
+    /// Runs a loop for a set of items; returns the items that have left it.
     fn turns(&mut self, node: &Node<'_>, mut turning: Set) -> Result<Set> {
         let mut gone = Set::default();
         self.labels.push(Label::default());
@@ -260,7 +260,7 @@ impl<V: Views> Together<'_, V> {
         Ok(gone)
     }
 
-    /// Runs an operation that leads to the next one, for some of 32 items.
+    /// Runs an operation without control flow, for some of 32 items.
     fn step(&mut self, site: u32, op: &Op, (word, bits): (usize, u32)) -> Result<()> {
         if let Op::Get { to, array, at } = *op
             && self.state.body.arrays[usize::from(array)].space == Space::Group
@@ -291,8 +291,8 @@ impl<V: Views> Together<'_, V> {
         Ok(())
     }
 
-    /// Computes an operation for 32 items. Items that do not reach it compute on arbitrary register
-    /// values. Returns false if the operation has other effects.
+    /// Computes an operation on values for 32 items. If an item has not reached the operation, its result is
+    /// arbitrary. Returns false if the operation has other effects.
     fn values(&self, op: &Op, word: usize, into: &mut Lanes) -> bool {
         let state = &self.state;
         match *op {
@@ -307,7 +307,8 @@ impl<V: Views> Together<'_, V> {
         true
     }
 
-    /// Loads each item's element of an array of the group. Kernels may spend most of their time here.
+    /// Loads each item's element of a group array. This path is separate because kernels may spend most of
+    /// their time in it.
     fn get(&mut self, site: u32, (to, array, at): (Reg, usize, Reg), (word, bits): (usize, u32)) {
         let (elements, places) = (&self.state.shared[array], *self.lanes(at, word));
         let into = &mut self.registers[to.at() * self.words + word];
@@ -322,7 +323,7 @@ impl<V: Views> Together<'_, V> {
         }
     }
 
-    /// Runs an operation across lanes: all items have reached it.
+    /// Runs an operation across lanes. All items of the group have reached it.
     fn subgroup_op(&mut self, how: SubgroupOp, to: Reg, of: Reg) {
         let found = self.state.of(of);
         for word in 0..self.words {

@@ -12,21 +12,21 @@ use crate::kernel::{
 };
 use crate::{Result, by_integer};
 
-/// The continuation of an item.
+/// The position at which an item continues.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Continuation {
-    /// Continue at the operation of this number.
+    /// At the operation with this number.
     At(u32),
-    /// Start another iteration of the loop of this number.
+    /// At another iteration of the loop with this number.
     Again(u32),
-    /// The end of the item.
+    /// Nowhere: the item has ended.
     End,
 }
 
-/// The operations by number.
+/// The operations of a body in a flat list, indexed by their numbers.
 pub(super) struct FlatBody<'a> {
     ops: Vec<Step<'a>>,
-    /// True if items meet, and the loops that they run together.
+    /// True if the items of a group synchronise; and the numbers of the loops that they run together.
     pub(super) meets: bool,
     pub(super) common: Vec<u32>,
 }
@@ -34,9 +34,9 @@ pub(super) struct FlatBody<'a> {
 #[derive(Clone, Copy)]
 struct Step<'a> {
     op: &'a Op,
-    /// The continuation after the operation.
+    /// The position after the operation.
     next: Continuation,
-    /// The start of the nested code: both branches of an `If`, the body of a block or loop.
+    /// The starts of the nested code: both branches of an `If`, or the body of a block or loop.
     within: [Continuation; 2],
 }
 
@@ -47,8 +47,8 @@ impl<'a> FlatBody<'a> {
         flat
     }
 
-    /// Adds code with the continuation `after`, and returns its start. `labels` holds the targets of
-    /// `Break` and `Continue` for each enclosing block and loop.
+    /// Adds code that continues at `after`, and returns its start. `labels` has the targets of `Break` and
+    /// `Continue` for each enclosing block and loop.
     fn add(
         &mut self,
         code: &'a [Op],
@@ -89,17 +89,17 @@ impl<'a> FlatBody<'a> {
     }
 }
 
-/// The state of an item.
+/// The interpreter's state of one item.
 pub(super) struct ItemState {
     pub(super) number: u64,
     pub(super) in_group: u64,
     pub(super) live: bool,
     pub(super) registers: Vec<u64>,
-    /// The elements of each array of the item.
+    /// The elements of each of the item's private arrays.
     pub(super) arrays: Vec<Vec<u64>>,
     pub(super) private_heap: Vec<u8>,
     pub(super) next: Continuation,
-    /// The number of back edges that it took: by itself, and with its group.
+    /// Number of loop iterations of the item: in loops of its own, and in loops that its group runs together.
     pub(super) turns: [u64; 2],
     pub(super) failed: Option<(u32, u64)>,
 }
@@ -153,17 +153,17 @@ impl ItemState {
     }
 }
 
-/// The state that all items share.
+/// The interpreter's state that all items of a launch share.
 pub(super) struct LaunchState<'s, V> {
     pub(super) launch: &'s Interpreter<'s>,
     pub(super) body: &'s Body,
     pub(super) flat: &'s FlatBody<'s>,
     pub(super) views: &'s mut V,
-    /// The elements of each array of the group.
+    /// The elements of each array of the current group.
     pub(super) shared: Vec<Vec<u64>>,
     pub(super) group: u64,
     pub(super) clock: LoopClock<'s>,
-    /// The report of the item that exceeded the time limit; no other item continues.
+    /// The report of the item that exceeded the time limit. If it is set, no item continues.
     pub(super) over: Option<Report>,
 }
 
@@ -173,7 +173,7 @@ impl<'s, V: Views> LaunchState<'s, V> {
         Self { launch, body, flat, views, shared: Vec::new(), group: 0, clock, over: None }
     }
 
-    /// Runs a group: each item up to its next wait for the other items, then all from there.
+    /// Runs a group: each item up to its next barrier, then all of them from there, until all have ended.
     pub(super) fn group(&mut self, group: u64, items: &mut [ItemState]) -> Result<()> {
         self.group = group;
         self.clock.begin();
@@ -204,7 +204,8 @@ impl<'s, V: Views> LaunchState<'s, V> {
         }
     }
 
-    /// Runs an item until its end, or until the operation at which it waits, which is returned.
+    /// Runs an item until it ends, or until it reaches a barrier or subgroup operation. Returns the number of
+    /// this operation.
     fn run(&mut self, item: &mut ItemState) -> Result<Option<u32>> {
         loop {
             let site = match item.next {
@@ -268,8 +269,8 @@ impl<'s, V: Views> LaunchState<'s, V> {
         self.body.registers[register.at()]
     }
 
-    /// Runs an operation that leads to the next one. Returns its result for the values of registers, or 0
-    /// if it has no target register.
+    /// Runs an operation without control flow. Returns the value for its result register, or 0 if it has
+    /// none.
     pub(super) fn step<'r>(
         &mut self,
         item: &mut ItemState,
@@ -353,7 +354,7 @@ impl<'s, V: Views> LaunchState<'s, V> {
         }
     }
 
-    /// Returns the element of a view that an item names, if it exists.
+    /// Returns the number of the view's element that an item's index refers to, if the element exists.
     fn element(&self, item: &mut ItemState, site: u32, view: u16, at: u64) -> Option<u64> {
         let count = self.views.count(view.into());
         let element = match self.body.views[usize::from(view)].access {
@@ -478,7 +479,7 @@ impl<'s, V: Views> LaunchState<'s, V> {
     }
 }
 
-/// Computes an [operation on values](Op::is_value) for `N` items at once. Returns false for any other
+/// Computes an [operation on values](Op::is_value) for `N` items at a time. Returns false for any other
 /// operation.
 #[inline(always)]
 pub(super) fn values<'r, const N: usize>(
@@ -521,7 +522,8 @@ fn cast_lanes<const N: usize>(from: Type, to: Type, a: &[u64; N], into: &mut [u6
     by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
 }
 
-/// Returns the results of 32 lanes for their values, and for the lanes that they have chosen.
+/// Returns the results of a subgroup operation in 32 lanes, given their values, and the lane or mask that
+/// each has chosen.
 pub(super) fn subgroup_op(how: SubgroupOp, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64; 32] {
     let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
     match how {

@@ -22,24 +22,24 @@ pub trait Views {
     /// Returns the number of elements of the view with the index `view`.
     fn count(&self, view: usize) -> u64;
 
-    /// Reads the field at `offset` bytes in an element.
+    /// Copies the field at `offset` bytes in an element to `to`.
     ///
     /// # Errors
-    /// An error of the access to memory.
+    /// Any error of the implementation.
     fn read(&mut self, view: usize, element: u64, offset: u32, to: &mut [u8]) -> Result<()>;
 
-    /// Writes the field at `offset` bytes in an element.
+    /// Copies `from` to the field at `offset` bytes in an element.
     ///
     /// # Errors
-    /// An error of the access to memory.
+    /// Any error of the implementation.
     fn write(&mut self, view: usize, element: u64, offset: u32, from: &[u8]) -> Result<()>;
 
-    /// Changes a number of 4 or 8 bytes in a field atomically, and returns the old bits. `change` maps old to
-    /// new bits, and may run more than once. The default is a read and a write, which is not atomic if
-    /// several threads use the view.
+    /// Atomically changes a number of 4 or 8 bytes in a field, and returns the old bits. `change` maps the
+    /// old bits to the new bits, and may run more than once. The default implementation reads and then
+    /// writes, which is not atomic if several threads use the view.
     ///
     /// # Errors
-    /// An error of the access to memory.
+    /// Any error of the implementation.
     fn change(
         &mut self,
         view: usize,

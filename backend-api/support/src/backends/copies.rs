@@ -15,8 +15,8 @@ pub fn joined<'a>(transfers: &[Transfer<'a>]) -> impl Iterator<Item = Transfer<'
     })
 }
 
-/// Merges two transfers if the second continues the first on both sides, in the same memory. Returns
-/// `None` if the merged copy would overlap itself within one buffer.
+/// Merges two copies if the second continues both the source and the target of the first. Returns `None` if
+/// not, or if the merged copy would overlap itself within a buffer.
 fn joint<'a>(first: &Transfer<'a>, next: &Transfer<'a>) -> Option<Transfer<'a>> {
     let bytes = first.bytes().checked_add(next.bytes())?;
     let of = |transfer: &Transfer<'a>, skip: u64, bytes: u64| match *transfer {

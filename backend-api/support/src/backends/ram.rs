@@ -41,13 +41,14 @@ impl SystemMemory {
     }
 }
 
-/// `Name:   123 kB` -> 123.
+/// Parses the number in a line such as `Name: 123 kB`.
 fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().trim_end_matches("kB").trim_end().parse().ok()
 }
 
-/// Returns the limit of a control group, if it has one, and the bytes free below it.
+/// Returns the memory limit of a control group (cgroup) and the bytes free below it; `None` if it has no
+/// limit.
 fn limit(folder: &Path) -> Option<SystemMemory> {
     let mut limit = limited(folder, "memory.max", "memory.current")?;
     // The statistics count cached file contents as used, but the kernel frees them when memory is short.

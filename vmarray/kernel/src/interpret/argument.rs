@@ -5,7 +5,7 @@ use crate::KernelType;
 /// The argument for one parameter of a kernel that the interpreter runs.
 #[derive(Debug)]
 pub enum InterpreterArgument<'s> {
-    /// No data, for a parameter that is the item's place.
+    /// No data: the parameter is the item's place.
     Place,
     /// The bits of all scalars of a value or a table.
     Values(Vec<u64>),
@@ -13,8 +13,8 @@ pub enum InterpreterArgument<'s> {
     Read(&'s [u8], usize),
     /// The extents of the result along its axes.
     Shape(Vec<usize>),
-    /// Elements that are read by places: the first place, the extents, the bytes, and the size of an element
-    /// in bytes.
+    /// Elements that items read by position: the first position, the extents, the bytes, and the size of an
+    /// element in bytes.
     Around(Vec<isize>, Vec<usize>, &'s [u8], usize),
     /// Elements to read and write: their bytes, and the size of an element in bytes.
     Write(&'s mut [u8], usize),
@@ -24,7 +24,7 @@ pub enum InterpreterArgument<'s> {
 }
 
 impl InterpreterArgument<'_> {
-    /// The values of a value.
+    /// Creates the argument for a parameter that is a value.
     pub(crate) fn values_of(value: impl KernelType) -> Self {
         let mut values = Vec::new();
         value.values(&mut values);

@@ -12,7 +12,7 @@ use backend_api::kernel::{
     Access, Binary, Builtin, Op, Place, Rmw, Scope, SubgroupOp, Type, Unary, arithmetic,
 };
 
-/// Maximum depth of calls.
+/// Maximum nesting depth of inlined calls.
 const CALLS_MAX: usize = 64;
 
 impl Lower {
@@ -112,7 +112,7 @@ impl Lower {
         }
     }
 
-    /// An operation across lanes.
+    /// Lowers an operation across lanes (a subgroup operation).
     fn subgroup_op(&mut self, name: &str, operands: &[ScalarOperand]) -> Result<LoweredValue> {
         let found = self.type_of(operands[0]);
         let reduced = |name: &str| {
@@ -161,7 +161,7 @@ impl Lower {
         Ok(LoweredValue::scalar(gives, ScalarOperand::Register(to)))
     }
 
-    /// An atomic on an element of a view or of memory of the group; returns the old value.
+    /// Lowers an atomic on an element of a view or of group memory; returns the old value.
     fn atomic(&mut self, of: &LoweredValue, name: &str, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         let (Some((at, rest)), unknown) =
             (arguments.split_first(), self.unexpected(&format!("the method `{name}`")))
@@ -219,7 +219,7 @@ impl Lower {
         Ok(LoweredValue::scalar(found, ScalarOperand::Register(to)))
     }
 
-    /// Appends to a view, whose counter is the view before.
+    /// Lowers an append to a view. The preceding view is its counter.
     fn push(&mut self, view: usize, value: &LoweredValue) -> Result<LoweredValue> {
         let (at, value_of_one) = (self.literal(Type::U64, 0), self.literal(Type::U64, 1));
         let to = self.new_register(Type::U64);
@@ -475,7 +475,7 @@ impl Lower {
         }
     }
 
-    /// Lowers a method of an item's place.
+    /// Lowers a method of an item's place, such as `at.group()`.
     fn place_method(
         &mut self,
         of: &LoweredValue,
@@ -504,7 +504,8 @@ impl Lower {
         }
     }
 
-    /// The index of an item's group in the launch, not in its run: see [`GroupPart`].
+    /// Returns the number of the item's group in the whole launch, which may consist of several runs: see
+    /// [`GroupPart`].
     fn group_number(&mut self) -> ScalarOperand {
         let own = ScalarOperand::Register(self.question(Builtin::Group));
         let first = self.of_groups(GroupPart::First);
@@ -524,7 +525,7 @@ impl Lower {
         ScalarOperand::Register(self.scalar(ScalarSource::Groups(part), Type::U64))
     }
 
-    /// A place further on.
+    /// Lowers `of.plus(by)`: the place at a distance from a place.
     fn plus(&mut self, of: &LoweredValue, by: &'static [TreeExpr]) -> Result<LoweredValue> {
         let place = self.indices(of)?;
         let mut kept = Vec::with_capacity(place.len());

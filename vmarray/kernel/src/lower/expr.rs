@@ -17,7 +17,7 @@ pub fn bare(expr: &'static TreeExpr) -> &'static TreeExpr {
     }
 }
 
-/// The operation of an operator, with a flag for swapped operands.
+/// Returns the operation of an operator, and true if its operands must be swapped.
 const fn operation(operator: Operator) -> (Binary, bool) {
     match operator {
         Operator::Add => (Binary::Add, false),
@@ -143,7 +143,7 @@ impl Lower {
         self.number(of, text)
     }
 
-    /// Returns the layout of a type that the function names.
+    /// Returns the layout of the type with this index in the function's list of types.
     fn named_layout(&mut self, number: u16) -> Result<Layout> {
         let layout = self.frame()?.definition.types.get(usize::from(number)).cloned();
         layout.ok_or_else(|| self.unexpected("this type"))
@@ -221,7 +221,7 @@ impl Lower {
         self.operand(&value)
     }
 
-    /// The scalars of a value and of a later expression.
+    /// Returns the scalars of a value and of an expression that the code evaluates after it.
     fn two(&mut self, left: &LoweredValue, right: &'static TreeExpr) -> Result<[ScalarOperand; 2]> {
         let mut first = self.operand(left)?;
         if may_assign(right) {
@@ -246,7 +246,7 @@ impl Lower {
         Ok(values)
     }
 
-    /// A literal.
+    /// Lowers a number literal.
     fn number(&self, of: Type, text: &str) -> Result<LoweredValue> {
         let bits = fold::literal(of, text).ok_or_else(|| self.unexpected("this literal"))?;
         Ok(constant(of, bits))
@@ -273,7 +273,7 @@ impl Lower {
         }
     }
 
-    /// A number that is the type of a cast.
+    /// Returns the target type of a cast, which must be a number.
     fn scalar_type(&mut self, number: u16) -> Result<Type> {
         match self.frame()?.definition.types.get(usize::from(number)) {
             Some(Layout::Scalar(of)) => Ok(*of),
@@ -297,7 +297,7 @@ impl Lower {
         self.binary(op, left, right)
     }
 
-    /// `a && b`, or `a || b`.
+    /// Lowers `a && b` or `a || b`.
     fn both(
         &mut self,
         left: &'static TreeExpr,
@@ -355,7 +355,7 @@ impl Lower {
         }
     }
 
-    /// The place of an expression for an assignment; never a copy.
+    /// Returns the storage location of an expression, as the target of an assignment; never a copy.
     fn place_of(&mut self, expr: &'static TreeExpr) -> Result<LoweredValue> {
         match expr {
             TreeExpr::Line(line, of) => {
@@ -456,7 +456,8 @@ impl Lower {
         Ok(LoweredValue::unit())
     }
 
-    /// Assigns to a place, or sets the place of a variable declared without one.
+    /// Lowers an assignment to a storage location. Sets the location of a variable that was declared without
+    /// a value.
     fn assigned(&mut self, place: &'static TreeExpr, value: &LoweredValue) -> Result<()> {
         if let TreeExpr::Local(number) = bare(place)
             && let Some(None) = self.frame()?.locals.get(usize::from(*number))

@@ -8,11 +8,11 @@ use crate::layout::Layout;
 use crate::tree::{Arm, NO_LABEL, Operator, Pattern, Range, Stmt, TreeExpr};
 use backend_api::kernel::{Binary, Op, Type};
 
-/// Maximum number of iterations of an unrolled loop.
+/// Maximum number of iterations of a loop that lowering unrolls.
 const TURNS_MAX: usize = 32;
-/// Maximum number of iterations of nested unrolled loops in all.
+/// Maximum total number of unrolled iterations of nested loops.
 const WRITTEN_OUT_MAX: usize = 1024;
-/// Maximum number of operations of a branch side that is evaluated speculatively, if none can fail.
+/// Maximum number of operations of a branch that the lowered code evaluates speculatively, if none can fail.
 const SELECT_MAX: usize = 8;
 
 impl Lower {
@@ -112,12 +112,13 @@ impl Lower {
         Err(Exit::Diverges)
     }
 
-    /// The distance of a level in blocks and loops.
+    /// Returns the number of blocks and loops between the current code and the block at `level`, for `Break`
+    /// and `Continue`.
     fn out(&self, level: usize) -> u16 {
         (self.nesting - level) as u16
     }
 
-    /// Code whose end may never be reached.
+    /// Lowers code whose end may be unreachable. Returns `None` in this case.
     fn ended(
         &mut self,
         code: impl FnOnce(&mut Self) -> Result<LoweredValue>,
@@ -129,7 +130,7 @@ impl Lower {
         }
     }
 
-    /// Starts a block or loop of the representation; returns the code so far.
+    /// Opens a block or loop in the lowered code. Returns the code so far.
     fn open(&mut self, label: u16, next: Option<Next>) -> Result<Vec<Op>> {
         self.nesting += 1;
         let outcome = FlowOutcome { place: None, depth: self.depth };
@@ -138,7 +139,8 @@ impl Lower {
         Ok(std::mem::take(&mut self.code))
     }
 
-    /// Ends it, with a value or diverging: returns its value, `None` if it has no exit, and its code.
+    /// Closes the block or loop. Returns its code and its value; the value is `None` if the block has no
+    /// exit.
     fn close(
         &mut self,
         outer: Vec<Op>,
@@ -150,7 +152,7 @@ impl Lower {
         Ok((value, std::mem::replace(&mut self.code, outer)))
     }
 
-    /// `break` out of a loop or block, with a value or without.
+    /// Lowers a `break` out of a loop or block, with or without a value.
     fn leave(&mut self, label: u16, value: Option<&LoweredValue>) -> Result<LoweredValue> {
         let targets = &mut self.frame()?.targets;
         let Some(at) = targets.iter().rposition(|target| target.label == label) else {
@@ -191,7 +193,7 @@ impl Lower {
         value.map_or_else(|| Ok(LoweredValue::unit()), |value| self.expr(value))
     }
 
-    /// Separate code, and its result.
+    /// Lowers code into a separate list. Returns the list and the code's result.
     fn apart(
         &mut self,
         code: impl FnOnce(&mut Self) -> Result<LoweredValue>,
@@ -252,7 +254,7 @@ impl Lower {
         Ok(place.fresh())
     }
 
-    /// True if code can run speculatively at little cost.
+    /// Returns true if code cannot fail and costs little, so the lowered code may evaluate it speculatively.
     fn is_harmless(&self, code: &[Op]) -> bool {
         code.len() <= SELECT_MAX
             && code
@@ -317,7 +319,7 @@ impl Lower {
         value.ok_or(Exit::Diverges)
     }
 
-    /// A loop over a range.
+    /// Lowers a `for` loop over a range.
     fn counted(
         &mut self,
         label: u16,
@@ -375,7 +377,7 @@ impl Lower {
         )
     }
 
-    /// The loop of a range that is not empty: `counter` has its first number.
+    /// Lowers a loop over a range that is not empty. `counter` contains the first number.
     fn counting(
         &mut self,
         label: u16,
@@ -433,7 +435,7 @@ impl Lower {
         Ok(LoweredValue::unit())
     }
 
-    /// A loop with the line of its start.
+    /// Emits a loop, with the source line of its start.
     fn looped(&mut self, line: u32, body: Vec<Op>) -> Result<()> {
         let last = std::mem::replace(&mut self.frame()?.line, line);
         self.mark();
@@ -442,7 +444,7 @@ impl Lower {
         Ok(())
     }
 
-    /// An unrolled loop.
+    /// Lowers a loop by copying its body for each number.
     fn unrolled(
         &mut self,
         label: u16,
@@ -483,7 +485,7 @@ impl Lower {
     }
 }
 
-/// True if code leaves the enclosing block number `out`.
+/// Returns true if code breaks out of the enclosing block number `out`.
 fn leaves(code: &[Op], out: u16) -> bool {
     code.iter().any(|op| match op {
         Op::Break { out: of } => *of == out,
@@ -493,7 +495,7 @@ fn leaves(code: &[Op], out: u16) -> bool {
     })
 }
 
-/// The numbers of a range between constants, up to one more than the unrolling limit.
+/// Returns the numbers of a range with constant ends, at most one more than the limit for unrolling.
 fn numbers(of: Type, [start, end]: [u64; 2], range: &Range, step: u64) -> Vec<u64> {
     let wide = |bits: u64| match of.is_signed() {
         true => i128::from(((bits << (64 - 8 * of.bytes())) as i64) >> (64 - 8 * of.bytes())),

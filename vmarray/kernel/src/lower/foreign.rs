@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::tree::Operator;
 use backend_api::kernel::Unary;
 
-/// Conversions of a 16-bit float type to `f32` and back; `None` for other types.
+/// Returns the conversions of a 16-bit float type to `f32` and back; `None` for other types.
 fn conversions(layout: &Layout) -> Option<(Unary, Unary)> {
     match layout {
         Layout::Struct { name: "f16", .. } => Some((Unary::FromF16, Unary::ToF16)),
@@ -72,7 +72,8 @@ impl Lower {
     }
 }
 
-/// The kernel function of an operator of complex numbers; of the negative without an operator.
+/// Returns the kernel function for an operator of complex numbers, or for the unary minus if `operator` is
+/// `None`.
 #[cfg(feature = "num-complex")]
 fn complex(layout: &Layout, operator: Option<Operator>) -> Option<fn() -> Definition> {
     use crate::complex::{

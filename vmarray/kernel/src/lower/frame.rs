@@ -30,9 +30,9 @@ pub struct JumpTarget {
 /// The way in which a loop's `continue` reaches the next iteration.
 #[derive(Clone, Copy)]
 pub enum Next {
-    /// By `Continue` of the loop at this level.
+    /// By a `Continue` of the loop at this nesting level.
     Continue(usize),
-    /// By `Break` out of the block at this level.
+    /// By a `Break` out of the block at this nesting level, which is the body of one iteration.
     Leave(usize),
 }
 

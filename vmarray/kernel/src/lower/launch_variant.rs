@@ -28,31 +28,31 @@ pub const VALUES_MAX: usize = 16;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScalarSource {
-    /// One of the [values](crate::KernelType::values) of a parameter of the kernel.
+    /// One of the [scalars](crate::KernelType::values) of a value parameter of the kernel.
     Value {
         /// Index of the parameter of the kernel function.
         parameter: usize,
-        /// Index of the value.
+        /// Index of the scalar in the value.
         position: usize,
     },
-    /// Index of the first item's element, in a result with one axis.
+    /// Index of the first item's element, for a result with one axis.
     Origin,
     /// The [number](LaunchVariant::number) of the launch variant.
     LaunchVariant,
-    /// A property of an axis of a result with several axes.
+    /// A property of one axis of a result with several axes.
     Axis {
-        /// Axis.
+        /// Number of the axis.
         axis: usize,
-        /// Property.
+        /// The property of the axis.
         part: AxisPart,
     },
-    /// Number of elements of a tile of the result, as a factor and a shift for divisions.
+    /// Number of elements of a tile of the result, as the factor and the shift for a division by it.
     TileLen(AxisPart),
-    /// A property of a parameter that is read by places.
+    /// A property of an array that items read by position.
     Stencil {
         /// Index of the parameter of the kernel function.
         parameter: usize,
-        /// Property.
+        /// The property of the array.
         part: StencilPart,
     },
     /// Number of elements of a view.
@@ -60,7 +60,7 @@ pub enum ScalarSource {
         /// Index of the parameter of the kernel function.
         parameter: usize,
     },
-    /// A scalar for the numbers of groups, which count over all runs of a launch.
+    /// A scalar from which the kernel computes the number of its group in the whole launch.
     Groups(GroupPart),
 }
 
@@ -85,13 +85,14 @@ pub enum ScalarSource {
 pub enum GroupPart {
     /// Number of groups of the launch.
     Count,
-    /// Number of the run's first group: in the launch, or in the channel if pages are striped over channels.
+    /// Number of the run's first group: in the launch, or among the channel's groups if pages are striped
+    /// over channels.
     First,
     /// Number of groups of a page.
     PerPage,
     /// Number of groups of other channels between two pages of the run's channel.
     Skip,
-    /// Number to add at last, modulo 2^64.
+    /// Number to add at the end, modulo 2^64.
     Offset,
 }
 
@@ -111,7 +112,7 @@ pub enum GroupPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AxisPart {
-    /// First index of the items along the axis.
+    /// Index of the first item along the axis.
     Start,
     /// Number of items along the axis.
     Extent,
@@ -157,22 +158,23 @@ impl AxisPart {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StencilPart {
-    /// First place along an axis; it may be negative.
+    /// First position along the axis with this number; it may be negative.
     First(usize),
-    /// The extent along an axis.
+    /// Extent along the axis with this number, in elements.
     Extent(usize),
-    /// The boundary mode of an axis.
+    /// Boundary mode of the axis with this number.
     Mode(usize),
-    /// The stride along an axis, in elements.
+    /// Stride along the axis with this number, in elements.
     Stride(usize),
     /// Index of the first element in the view.
     Base,
-    /// One of the [values](crate::KernelType::values) of the boundary constant of an axis.
+    /// A scalar of the boundary constant of an axis: the number of the axis, and of the
+    /// [scalar](crate::KernelType::values).
     Value(usize, usize),
 }
 
 impl ScalarSource {
-    /// The scalars of a result with at least two axes.
+    /// Returns the sources of all scalars that describe a result with at least two axes.
     pub(crate) fn of_domain(axes: usize) -> Vec<Self> {
         let mut sources = vec![Self::LaunchVariant];
         for axis in 0..axes {
@@ -220,7 +222,7 @@ impl LaunchVariant {
         Self { is_tiled, is_part, is_short, ..Self::default() }
     }
 
-    /// The form of a launch, from its scalars.
+    /// Reads the variant of a launch from the launch's scalars.
     pub(crate) fn of_launch(&self, sources: &[ScalarSource], scalar: &dyn Fn(usize) -> u64) -> Self {
         let mut form = self.clone();
         for (number, source) in sources.iter().enumerate() {
@@ -257,13 +259,13 @@ pub fn numbered(of: Layout) -> Layout {
     Layout::Struct { name: "Numbered", fields: vec![index, value], bytes }
 }
 
-/// A bit that marks reported indices outside, so that they equal the number of no element.
+/// A bit that marks indices out of bounds: with the bit, an index exceeds the number of elements.
 pub(super) const OUTSIDE: u64 = 1 << 62;
 
-/// The index of a reported access by places, from its lower 62 bits.
+/// Returns the index of a failed read by position, from the lower 62 bits of the report's detail.
 pub(super) fn place_of_report(report: &Report) -> i128 {
     ((report.detail << 2).cast_signed() >> 2).into()
 }
 
-/// The type of a scalar other than a value.
+/// The type of indices and other scalars that are not values of the program.
 pub(super) const PLACE: Type = Type::U64;

@@ -36,9 +36,9 @@ pub struct LoweredKernel {
     pub views: Vec<usize>,
     /// The source from which a launch takes the contents of each table of the body.
     pub tables: Vec<TableSource>,
-    /// Source places of operations that may fail, by their numbers.
+    /// Source locations of operations that may fail, with the numbers of the operations.
     pub(super) places: Vec<(u32, SourcePlace)>,
-    /// The source place of the function.
+    /// Source location of the kernel function.
     pub(super) defined: SourcePlace,
 }
 
@@ -85,7 +85,7 @@ impl LoweredKernel {
         self.defined
     }
 
-    /// The verifier's error for the body.
+    /// Creates the error for a body that the verifier refuses.
     pub(crate) fn refused(&self, kind: ErrorKind, detail: &str) -> Error {
         let SourcePlace { file, line } = self.defined;
         Error::new(kind, self.name, file, line, detail.to_owned())

@@ -110,7 +110,7 @@ impl Lower {
         }
     }
 
-    /// A number in a pattern.
+    /// Lowers a number in a pattern, such as the end of a range.
     fn bound(&mut self, pattern: &'static Pattern, of: Type) -> Result<ScalarOperand> {
         let value = match pattern {
             Pattern::Literal(text) => {

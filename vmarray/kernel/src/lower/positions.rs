@@ -15,14 +15,14 @@ fn constant(number: u64) -> ScalarOperand {
     ScalarOperand::Constant(PLACE, number)
 }
 
-/// The signed type of the same width.
+/// Returns the signed integer type of the same width.
 fn signed(of: Type) -> Type {
     if of == Type::U32 { Type::I32 } else { Type::I64 }
 }
 
 impl Lower {
-    /// Computes the places of items in a result with several axes; returns the condition of items with an
-    /// element.
+    /// Computes the item's position in a result with several axes. Returns the condition for items that have
+    /// an element; `None` if all have.
     pub(super) fn domain(&mut self, form: &LaunchVariant) -> Option<ScalarOperand> {
         let sources = ScalarSource::of_domain(form.axes);
         for source in &sources {
@@ -75,7 +75,7 @@ impl Lower {
         inside
     }
 
-    /// The item's index along an axis, as kernels see it.
+    /// Sets the item's index along an axis, in the type that kernels use.
     fn has_place(&mut self, axis: usize, at: ScalarOperand) {
         // Copy the number to a new register, because another axis may use the same register.
         let (seen, of) = (self.new_register(PLACE), self.register(at));
@@ -87,7 +87,7 @@ impl Lower {
         self.away.insert(seen, (axis, 0));
     }
 
-    /// The place of an item in a result with one axis.
+    /// Computes the position of an item in a result with one axis.
     pub(super) fn line(&mut self) {
         let index = ScalarOperand::Register(self.question(Builtin::Index));
         let origin = self.scalar(ScalarSource::Origin, PLACE);
@@ -100,7 +100,7 @@ impl Lower {
         self.prelude.extend(code);
     }
 
-    /// A number in the width of place computations.
+    /// Converts a number to the width of the arithmetic on positions (32 or 64 bits).
     fn sized(&mut self, of: ScalarOperand) -> ScalarOperand {
         if self.form.is_short { self.cast(of, Type::U32) } else { of }
     }
@@ -118,7 +118,8 @@ impl Lower {
         self.given_scalar(ScalarSource::Axis { axis, part })
     }
 
-    /// The quotient of a number, with its top bit clear, and the divisor of a factor and a shift.
+    /// Lowers a division of a number whose top bit is clear. `by` are the factor and the shift of the
+    /// divisor.
     fn quotient(&mut self, of: ScalarOperand, by: [ScalarSource; 2]) -> ScalarOperand {
         let [factor, shift] = by.map(|source| self.given_scalar(source));
         let one = self.short(1);
@@ -134,7 +135,7 @@ impl Lower {
         self.binary(Binary::Sub, of, whole)
     }
 
-    /// A place in a kernel: an index, or one for each axis.
+    /// Creates the value of a place: one index, or an index for each axis.
     pub(super) fn place_value(axes: &[ScalarOperand]) -> LoweredValue {
         match axes {
             [at] => LoweredValue::scalar(PLACE, *at),
@@ -145,7 +146,7 @@ impl Lower {
         }
     }
 
-    /// The indices of a place.
+    /// Returns the indices of a place along its axes.
     pub(super) fn indices(&mut self, place: &LoweredValue) -> Result<Vec<ScalarOperand>> {
         match &place.node {
             Node::Parts(parts) => {
@@ -161,7 +162,7 @@ impl Lower {
         }
     }
 
-    /// The place plus a distance along each axis.
+    /// Lowers the sum of a place and a distance along each axis.
     pub(super) fn place_plus(&mut self, place: &[ScalarOperand], by: &[ScalarOperand]) -> Vec<ScalarOperand> {
         let mut places = Vec::with_capacity(place.len());
         for (at, by) in place.iter().zip(by) {
@@ -182,7 +183,7 @@ impl Lower {
         places
     }
 
-    /// The extents as an array.
+    /// Lowers an array of extents.
     pub(super) fn extents(&mut self, of: &[ScalarOperand]) -> Result<LoweredValue> {
         let place = self.place(&Layout::Array(Box::new(Layout::Scalar(PLACE)), of.len()), self.depth)?;
         for (axis, extent) in (0..).zip(of) {
@@ -192,7 +193,7 @@ impl Lower {
         Ok(place.fresh())
     }
 
-    /// The extents of a view read by places, or of the result.
+    /// Returns the extents of a view that items read by position, or of the result.
     pub(super) fn shape(&mut self, view: Option<usize>) -> Vec<ScalarOperand> {
         match view.and_then(|view| self.views[view].around.as_ref()) {
             Some(around) => around.axes.iter().map(|axis| axis.extent).collect(),
@@ -200,7 +201,8 @@ impl Lower {
         }
     }
 
-    /// Takes the scalars of elements read by places, and of their boundary constants.
+    /// Takes the scalars of an array that items read by position from the launch, including its boundary
+    /// constants.
     pub(super) fn around(
         &mut self,
         parameter: usize,
@@ -241,7 +243,7 @@ impl Lower {
         Ok(Neighborhood { axes: of_axes, base, edges: Vec::new() })
     }
 
-    /// The element of a view at a place.
+    /// Lowers a read of a view's element at a position.
     pub(super) fn around_element(&mut self, view: usize, at: &[ScalarOperand]) -> Result<LoweredValue> {
         let layout = self.views[view].layout.clone();
         let Some(around) = self.views[view].around.as_ref() else {
@@ -312,7 +314,7 @@ impl Lower {
         self.chosen(&chosen, &element)
     }
 
-    /// The first value whose condition holds, else an element.
+    /// Returns the first value whose condition is true, or else an element.
     fn chosen(
         &mut self,
         values: &[(ScalarOperand, LoweredValue)],
@@ -330,20 +332,21 @@ impl Lower {
         self.branches(*when, |_| Ok(value.clone()), |lower| lower.chosen(others, element))
     }
 
-    /// The constant distance of a place from the item's along an axis, if known.
+    /// Returns the constant distance between an index and the item's index along an axis, if it is known.
     fn distance(&self, axis: usize, at: ScalarOperand) -> Option<i64> {
         let ScalarOperand::Register(register) = at else { return None };
         let (of, by) = *self.away.get(&register)?;
         (of == axis && (!self.form.is_short || by.unsigned_abs() < SHORT_MAX)).then_some(by)
     }
 
-    /// The place at a distance from the item's, counted from the first.
+    /// Returns the item's index plus a distance along an axis, counted from the array's first position.
     fn near(&mut self, axis: usize, first: ScalarOperand, by: i64) -> ScalarOperand {
         let (from, by) = (self.binary(Binary::Sub, self.own[axis], first), self.short(by.cast_unsigned()));
         self.binary(Binary::Add, from, by)
     }
 
-    /// The element shown at a distance from the item along an axis.
+    /// Returns the index of the element that the boundary mode selects at a distance from the item along an
+    /// axis.
     fn edge(&mut self, view: usize, axis: usize, by: i64) -> ScalarOperand {
         let of = self.type_of(self.own[axis]);
         let known = self.views[view].around.iter().flat_map(|around| &around.edges);
@@ -355,7 +358,7 @@ impl Lower {
         ScalarOperand::Register(shown)
     }
 
-    /// The element that a mode shows at a position along an axis.
+    /// Returns the index of the element that a boundary mode selects at a position along an axis.
     fn moved(
         &mut self,
         mode: Mode,
@@ -375,7 +378,8 @@ impl Lower {
         ScalarOperand::Register(shown)
     }
 
-    /// The code before everything else: elements shown at constant distances from the item's place.
+    /// Returns the code that runs before all other code: it selects elements at constant distances from the
+    /// item.
     pub(super) fn edges(&mut self) -> Vec<Op> {
         let outer = std::mem::take(&mut self.code);
         for view in 0..self.views.len() {
@@ -412,7 +416,8 @@ impl Lower {
         std::mem::replace(&mut self.code, outer)
     }
 
-    /// The element of an axis that a mode shows at a position that may be out of bounds.
+    /// Emits code that writes the index of the element that a boundary mode selects to a register. The
+    /// position may be out of bounds.
     fn show(&mut self, mode: Mode, position: ScalarOperand, extent: ScalarOperand, to: Reg) {
         let of = signed(self.type_of(position));
         let number = |number| ScalarOperand::Constant(of, number);

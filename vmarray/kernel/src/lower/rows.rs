@@ -19,7 +19,7 @@ impl Lower {
         self.binary(Binary::Sub, count, number(1))
     }
 
-    /// Start and length of a row: 0 and 0 for a missing row.
+    /// Lowers the computation of a row's start and length. Both are 0 for a missing row.
     fn row(&mut self, view: usize, row: ScalarOperand) -> Result<(ScalarOperand, ScalarOperand)> {
         let Some(starts) = self.views[view].starts else {
             return Err(self.unexpected("rows of this argument"));

@@ -27,7 +27,8 @@ pub fn simplify(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) 
     marks
 }
 
-/// Removes the literals of a register, and records each with the number of the operation after it.
+/// Removes the literals written to the register `marker`, and records each with the number of the next
+/// operation.
 fn take_marks(code: &mut Vec<Op>, marker: Option<Reg>, site: &mut u32, marks: &mut Vec<(u32, u64)>) {
     code.retain_mut(|op| {
         if let Op::Literal { to, bits } = op
@@ -64,7 +65,7 @@ fn each(code: &mut [Op], visit: &mut impl FnMut(&mut Op)) {
     }
 }
 
-/// The same, without changes.
+/// Calls `visit` for each operation, including nested ones, without changes.
 fn each_of(code: &[Op], visit: &mut impl FnMut(&Op)) {
     for op in code {
         visit(op);
@@ -72,7 +73,7 @@ fn each_of(code: &[Op], visit: &mut impl FnMut(&Op)) {
     }
 }
 
-/// Registers with a single literal value, and its bits.
+/// Returns the registers that exactly one operation writes, a literal; and the literal's bits.
 fn literals(code: &[Op]) -> HashMap<Reg, u64> {
     let (mut literals, mut written) = (HashMap::new(), BTreeSet::new());
     each_of(code, &mut |op| {
@@ -143,7 +144,7 @@ fn arrays_to_registers(body: &mut Body, literals: &HashMap<Reg, u64>, removable:
     });
 }
 
-/// Removes blocks without a break, and a final break out of its own block.
+/// Removes blocks without a break, and a break at the end of its own block.
 fn flattened(code: Vec<Op>) -> Vec<Op> {
     let mut flat = Vec::with_capacity(code.len());
     for op in code {
@@ -177,7 +178,7 @@ fn flattened(code: Vec<Op>) -> Vec<Op> {
     flat
 }
 
-/// Drops breaks at the end of their block.
+/// Removes a break at the end of its own block.
 fn without_last_break(code: &mut Vec<Op>) {
     match code.last_mut() {
         Some(Op::Break { out: 0 }) => {
@@ -194,7 +195,7 @@ fn without_last_break(code: &mut Vec<Op>) {
     }
 }
 
-/// True if code breaks out of the enclosing block number `out`.
+/// Returns true if code breaks out of the enclosing block number `out`.
 fn is_left(code: &[Op], out: u16) -> bool {
     code.iter().any(|op| match op {
         Op::Break { out: of } | Op::Continue { out: of } => *of == out,
@@ -204,7 +205,8 @@ fn is_left(code: &[Op], out: u16) -> bool {
     })
 }
 
-/// Lowers the level of breaks beyond the enclosing block number `out` by one.
+/// Adjusts breaks to the removal of the enclosing block number `out`: lowers the level of breaks beyond it by
+/// one.
 fn nearer(code: &mut [Op], out: u16) {
     for op in code {
         match op {
@@ -219,10 +221,9 @@ fn nearer(code: &mut [Op], out: u16) {
     }
 }
 
-/// Replaces a copy by its original if both are written once.
-///
-/// The copy is written on every path to a read, by the copy operation alone. A path that writes the original
-/// between copy and read would, started at the original, bypass the copy.
+/// Replaces the result of a copy by its source if exactly one operation writes each of them. Every path to a
+/// read of the copy passes the copy operation. A path that wrote the source between the copy and a read
+/// would, started at that write, reach the read without passing the copy.
 fn replace_copies(body: &mut Body) {
     let mut writes = vec![0_u32; body.registers.len()];
     let mut copies: HashMap<Reg, Reg> = HashMap::new();
@@ -244,10 +245,9 @@ fn replace_copies(body: &mut Body) {
     });
 }
 
-/// Drops stores to fields of the value read from them, if other fields are stored: a struct set as a whole
-/// has only few new values.
-///
-/// A field with only such stores does not change, and the earlier read has checked the index.
+/// Removes a store to a field of the value that was just loaded from it, if the kernel also stores other
+/// fields: an assignment of a whole struct often changes only few fields. If all stores to a field are of
+/// this kind, the field does not change, and the earlier load has checked the index.
 fn drop_unchanged(body: &mut Body) {
     let literals = literals(&body.code);
     let mut writes = vec![0_u32; body.registers.len()];
@@ -290,7 +290,7 @@ fn drop_unchanged(body: &mut Body) {
     });
 }
 
-/// Drops operations with an unused result; returns true if there were any.
+/// Removes operations whose result no operation reads. Returns true if it has removed any.
 fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool {
     let mut is_read = vec![false; registers];
     each_of(code, &mut |op| op.each_read(|register| is_read[register.at()] = true));
@@ -307,7 +307,8 @@ fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool
     has_dropped
 }
 
-/// Removes unused results of atomics, which devices then execute without a return value.
+/// Removes result registers of atomics that no operation reads. Devices then execute the atomics without
+/// returning a value.
 fn forget_unread(body: &mut Body) {
     let mut is_read = vec![false; body.registers.len()];
     each_of(&body.code, &mut |op| op.each_read(|register| is_read[register.at()] = true));
@@ -332,7 +333,7 @@ fn retain(code: &mut Vec<Op>, stays: &mut impl FnMut(&Op) -> bool) {
     code.retain(|op| stays(op));
 }
 
-/// Declares the accessed fields of views.
+/// Declares the fields of views that the code accesses.
 fn declare_fields(body: &mut Body) {
     let mut fields: Vec<Vec<(u32, Memory)>> = vec![Vec::new(); body.views.len()];
     each_of(&body.code, &mut |op| {
@@ -354,7 +355,7 @@ fn declare_fields(body: &mut Body) {
     }
 }
 
-/// Removes unused registers.
+/// Removes unused registers, and renumbers the others.
 fn number_anew(body: &mut Body) {
     let mut numbers: HashMap<Reg, Reg> = HashMap::new();
     let mut types: Vec<Type> = Vec::new();

@@ -23,14 +23,14 @@ use backend_api::kernel::{Memory, TableDecl, Type};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableSource {
-    /// Some of the [values](crate::KernelType::values) of a parameter.
+    /// Some of the [scalars](crate::KernelType::values) of a kernel parameter.
     Parameter {
-        /// The index of the parameter.
+        /// Index of the kernel parameter.
         parameter: usize,
-        /// Indices of the values, in the order of the table.
+        /// Indices of the scalars, in the order of the table.
         positions: Vec<usize>,
     },
-    /// Constants, as bits.
+    /// Constants of the kernel, each as 64 bits.
     Constant(Vec<u64>),
 }
 
@@ -56,8 +56,8 @@ impl Tables {
         })
     }
 
-    /// The positions of the first scalar of `layout` in all elements; the other scalars of each element
-    /// follow.
+    /// Adds tables for an array type. `positions` has the index of the first scalar of `layout` in each
+    /// element; the element's other scalars follow it.
     fn node(
         &mut self,
         layout: &Layout,

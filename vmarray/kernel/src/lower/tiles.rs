@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::tree::{Tree, TreeExpr};
 use backend_api::kernel::{Access, Binary, Builtin, Op, Type};
 
-/// Name of the kernel that moves elements to their places.
+/// The syntax tree with the name of the kernel that moves elements from tile order to their positions.
 static PLACING: Tree = Tree {
     name: "elements of tiles put into their places",
     file: file!(),
@@ -69,8 +69,9 @@ impl Lower {
         self.finished(&PLACING, Vec::new(), None)
     }
 
-    /// The item's own elements. Read ones are at their places in the result; written ones are in tile order,
-    /// and read back from there if kept.
+    /// Creates the item's own elements, for a result with tiled groups. Elements that the kernel only reads
+    /// are at their positions in the result. Written elements are in tile order,
+    /// and begin with the old values if the variant `keeps` them.
     pub(super) fn of_tiles(
         &mut self,
         parameter: usize,
@@ -97,7 +98,7 @@ impl Lower {
         Ok(value(written))
     }
 
-    /// The element that a view has at the item's own place.
+    /// Returns a view's element at the item's own position.
     pub(super) fn own_element(&mut self, view: usize) -> Result<LoweredValue> {
         let of = self.views[view].around.as_ref().map(super::Neighborhood::places);
         let Some((mut number, axes)) = of else {
@@ -118,8 +119,8 @@ impl Lower {
         Ok(LoweredValue { index, is_shared: true, ..LoweredValue::new(layout, node) })
     }
 
-    /// The condition of a load from a view, if any: items without an element read zeroes out of bounds
-    /// instead of failing.
+    /// Returns the condition of a load from a view, if it needs one. Items without an element then read zero
+    /// out of bounds, and do not fail.
     pub(super) fn skipped(&mut self, leaf: &Leaf, at: ScalarOperand) -> Option<ScalarOperand> {
         let (Leaf::Field(_, view, _), Some(is_inside)) = (leaf, self.is_inside) else { return None };
         let View { parameter, is_own, access, around, .. } = &self.views[usize::from(*view)];
@@ -140,7 +141,7 @@ impl Lower {
         }
     }
 
-    /// Upper bound of a register, or a constant.
+    /// Returns an upper bound of a register or constant, if known.
     pub(super) fn most(&self, of: ScalarOperand) -> Option<u64> {
         match of {
             ScalarOperand::Constant(_, number) => Some(number),
@@ -148,7 +149,8 @@ impl Lower {
         }
     }
 
-    /// Built-in values of a tile: a number for each axis, or whether the item has an element.
+    /// Returns a built-in value of the item's tile: a number for each axis, or true if the item has an
+    /// element.
     pub(super) fn of_tile(&mut self, what: &str) -> LoweredValue {
         if what == "is_inside" {
             let always = ScalarOperand::Constant(Type::Bool, 1);

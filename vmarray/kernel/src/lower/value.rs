@@ -6,7 +6,7 @@ use backend_api::kernel::{Reg, Type};
 /// A scalar operand of an operation: a constant or a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarOperand {
-    /// A constant of a type.
+    /// A constant: its type, and its bits.
     Constant(Type, u64),
     /// The current value of a register.
     Register(Reg),
@@ -15,17 +15,17 @@ pub enum ScalarOperand {
 /// The storage location of one scalar of a kernel value.
 #[derive(Clone, Debug)]
 pub enum Leaf {
-    /// A computed scalar.
+    /// No storage: a computed scalar.
     Value(ScalarOperand),
-    /// In a register that later code may change.
+    /// A register that later code may write again.
     Variable(Reg),
-    /// In a local array, at the index of the value.
+    /// A local array, at the value's index.
     Element(Type, u16),
-    /// In a table, at the index of the value.
+    /// A constant table, at the value's index.
     Table(Type, u16),
-    /// At an offset in an element of a view, at the index of the value.
+    /// A field of a view's element, at the value's index: the type, the view, and the offset in bytes.
     Field(Type, u16, u32),
-    /// In the private heap, at a distance in bytes from the index of the value.
+    /// The private heap, at the given distance in bytes from the value's index.
     PrivateHeap(Type, u32),
 }
 
@@ -36,11 +36,11 @@ pub enum Node {
     Leaf(Leaf),
     /// The parts of a tuple or struct.
     Parts(Vec<Self>),
-    /// An array: the number of elements, and the storage of an element.
+    /// An array: the number of its elements, and the storage of one element.
     Array(usize, Box<Self>),
-    /// No scalars: a view, by its number.
+    /// A view, by its number; it has no scalars.
     View(usize),
-    /// No scalars: elements in the private heap.
+    /// Elements in the private heap; this node has no scalars itself.
     Allocated(Box<Allocated>),
 }
 
@@ -58,11 +58,11 @@ pub struct Allocated {
 /// The kind of bounds check that an index needs.
 #[derive(Clone, Copy, Debug)]
 pub enum BoundsCheck {
-    /// None: the index is within bounds.
+    /// No check, because the index is within bounds.
     Proven,
-    /// The access itself checks the index.
+    /// No separate check, because the access itself checks the index.
     ByAccess,
-    /// The index is within bounds if this bool is true.
+    /// A bool that is true if the index is within bounds.
     By(ScalarOperand),
 }
 
@@ -136,7 +136,7 @@ impl Node {
         }
     }
 
-    /// True if it contains arrays.
+    /// Returns true if the node contains arrays.
     fn has_arrays(&self) -> bool {
         match self {
             Self::Array(..) => true,

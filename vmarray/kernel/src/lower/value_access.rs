@@ -6,7 +6,7 @@ use crate::error::ErrorKind;
 use crate::layout::Layout;
 use backend_api::kernel::{ArrayDecl, Binary, Memory, Op, Reg, Space, Type};
 
-/// Maximum number of scalars of an unrolled copy; longer copies are loops.
+/// Maximum number of scalars that a copy copies one by one; longer copies are loops.
 const WRITTEN_OUT_MAX: usize = 64;
 
 impl Lower {
@@ -94,7 +94,7 @@ impl Lower {
         Ok(ScalarOperand::Register(to))
     }
 
-    /// True if an index is known to be within bounds.
+    /// Returns true if lowering knows that an index is within bounds.
     fn is_inside(&self, index: ElementIndex) -> bool {
         match (index.check, index.at) {
             (BoundsCheck::Proven, _) => true,
@@ -103,7 +103,7 @@ impl Lower {
         }
     }
 
-    /// An index in a register; far out of bounds if its check fails.
+    /// Returns a register with an index. If the bounds check fails, the index is far out of bounds.
     fn index_register(&mut self, index: ElementIndex) -> Reg {
         let at = match index.check {
             BoundsCheck::Proven | BoundsCheck::ByAccess => index.at,
@@ -262,7 +262,7 @@ impl Lower {
         })
     }
 
-    /// A local array, reused if one is free.
+    /// Returns a local array; reuses a free one if possible.
     fn new_array(&mut self, of: Type, len: usize, depth: usize) -> Result<u16> {
         let len = len.max(1);
         let decl = ArrayDecl { space: Space::Item, of, len: u32::try_from(len).unwrap_or(u32::MAX) };

@@ -92,7 +92,7 @@ impl<const N: usize> Domain<N> {
         Self { axes, extents: axes.map(|axis| axis.extent), tile_len, is_tiled, is_part }
     }
 
-    /// The position of the element of this number; out of bounds for an element without an item.
+    /// Returns the position of the stored element with this number; out of bounds if no item has the element.
     #[inline(always)]
     fn position(&self, number: usize) -> [usize; N] {
         let (mut tile, mut within) = (number, 0);

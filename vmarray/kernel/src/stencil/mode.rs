@@ -5,12 +5,12 @@ use crate::boundary;
 /// Boundary mode of one axis: the result of a read beyond the edges of an array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The access is out of bounds: it reads zero and fails the item.
+    /// The read is out of bounds: it returns zero, and the item (GPU thread) fails.
     #[default]
     Checked,
-    /// A constant, which the launch passes.
+    /// The read returns a constant, which the launch passes.
     Value,
-    /// The nearest element, which is at the edge.
+    /// The read returns the nearest element, at the edge.
     Clamp,
     /// Periodic: the first element follows the last one.
     Circular,
@@ -34,12 +34,13 @@ impl Mode {
         Self::ALL.get(number as usize).copied().unwrap_or_default()
     }
 
-    /// True if the mode shows other elements outside.
+    /// Returns true if the mode replaces an index out of bounds by another index.
     pub(crate) const fn moves(self) -> bool {
         !matches!(self, Self::Checked | Self::Value)
     }
 
-    /// The index of the element shown at an index, for modes that show elements and a non-empty axis.
+    /// Returns the index that the mode selects for an index. Only for modes that select indices, and axes of
+    /// at least one element.
     pub(super) fn shown(self, index: isize, extent: usize) -> usize {
         match self {
             Self::Checked | Self::Value | Self::Clamp => boundary::clamp(index, extent),
