@@ -31,7 +31,7 @@ pub use searches::Side;
 pub(crate) use searches::last_not_above;
 pub use take::TakeIndex;
 
-/// An array on the devices of a view, with its element type.
+/// An array on the same devices as a view, with the view's element type unless `T` is given.
 pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
     VirtualArray<T, <<V as View<'a>>::Store as Store>::Device>;
 
@@ -66,9 +66,10 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
-    /// Returns the indices of the elements of a range, counted from its first element, in the order of their
-    /// keys. A key is one expression, possibly [descending](Descending), or a tuple of several, in which
-    /// later ones break ties. The sort is stable: elements with equal keys keep their order.
+    /// Returns the indices of the elements of a range in the order of their keys. The indices count from the
+    /// first element of the range. A key is one expression, possibly [descending](Descending), or a tuple of
+    /// several, in which later ones break ties. The sort is stable: elements with equal keys keep their
+    /// order.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -92,12 +93,12 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         KeyOrdering::by(section(self, bounds)?, &keys)?.into_wide()
     }
 
-    /// Returns the elements of this view at the indices in another view. The result has the order of the
-    /// indices, and is on their devices.
+    /// Returns the elements of this view whose indices another view contains. The result has the order of the
+    /// indices, and is on the devices of the indices.
     ///
-    /// Elements of up to 128 bytes are copied by the devices of the indices. These devices read the
-    /// elements in place if they can; otherwise they first receive a copy of all of them. Longer elements,
-    /// and elements that do not fit, pass through RAM, as in [`gather`](View::gather).
+    /// The devices of the indices copy elements of up to 128 bytes. They read the elements in place if they
+    /// can; otherwise they first receive a copy of all elements. Longer elements, and elements that do not
+    /// fit into device memory, pass through RAM, as in [`gather`](View::gather).
     ///
     /// # Errors
     /// [`ListedIndexOutside`](crate::ErrorKind::ListedIndexOutside); errors of devices, and of [building
@@ -157,8 +158,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     }
 
     /// Returns an insertion point for each element of another view: its index among the sorted elements of
-    /// this view, before or after equal ones. The devices of the other view search by bisection. They read
-    /// the sorted elements as in [`take`](Self::take).
+    /// this view, before or after equal elements. The devices of the other view search by bisection. They
+    /// read the sorted elements as in [`take`](Self::take).
     ///
     /// # Errors
     /// The errors of devices, and of [building arrays](crate::Builder::build).
@@ -170,8 +171,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         searches::search(section(self, ..)?, section(others, ..)?, side)
     }
 
-    /// Returns the elements of this view and of another one, both sorted, merged in ascending order.
-    /// Elements of this view come before equal elements of the other.
+    /// Merges the elements of this view and of another view, both sorted, to a new array in ascending order.
+    /// Elements of this view come before equal elements of the other view.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -190,8 +191,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         searches::merge(section(self, ..)?, section(other, ..)?)
     }
 
-    /// Returns the element with index `nth` in the ascending order of a range; 0 is the least. The devices
-    /// read elements of 32 bits three times, elements of 64 bits six times, and move none.
+    /// Returns the element with rank `nth` in the ascending order of a range; rank 0 is the least element.
+    /// The devices read elements of 32 bits three times, elements of 64 bits six times, and move none.
     ///
     /// # Errors
     /// The errors of [`section`](View::section); [`IndexOutside`](crate::ErrorKind::IndexOutside); errors
@@ -203,9 +204,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         ranks::select_nth(section(self, bounds)?, nth)
     }
 
-    /// Returns quantiles of a range, for shares between 0 and 1: for each share, the element that is greater
-    /// than about this share of all elements. 0.5 is the median; of an even number of elements, the upper
-    /// median.
+    /// Returns quantiles of a range. For each share between 0 and 1, returns the element that is greater than
+    /// about this share of all elements. 0.5 is the median; of an even number of elements, the upper median.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -276,8 +276,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         groups::group_by(section(self, bounds)?, &key)
     }
 
-    /// Returns the pairs of elements of this view and of another one with equal keys, as indices: a join
-    /// of two tables. See [`KeyMatches`].
+    /// Joins two tables by a key: returns the pairs of elements of this view and of another view with equal
+    /// keys, as indices. See [`KeyMatches`].
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -307,8 +307,8 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
         matches::matches(section(self, ..)?, section(other, ..)?, (&key, &other_key), kind)
     }
 
-    /// Returns `count` random elements of a range, each at most once, in random order. The same seed
-    /// returns the same elements. The call takes memory for `count` numbers, however long the range is.
+    /// Returns `count` random elements of a range in random order, each at most once. The same seed returns
+    /// the same elements. The call needs memory for `count` numbers, for a range of any length.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -347,7 +347,7 @@ impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 /// ```
 pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
     /// Sorts the elements of a range by keys, as in [`argsort`](Order::argsort). The elements can have any
-    /// type. They are copied to additional memory, and back.
+    /// type. The call copies them to additional memory, and back in sorted order.
     ///
     /// # Errors
     /// The errors of [`argsort`](Order::argsort). The elements are unchanged until the sorted ones are
@@ -358,8 +358,8 @@ pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
         self.copy_from(range.start, &KeyOrdering::by(of, &keys)?.take_from(of)?)
     }
 
-    /// Shuffles the elements of a range: sorts them by random numbers of 64 bits. All orders are equally
-    /// probable, except for equal random numbers. The same seed produces the same order.
+    /// Shuffles the elements of a range, by a sort with random keys of 64 bits. All orders are equally
+    /// probable, except for equal random keys. The same seed produces the same order.
     ///
     /// # Errors
     /// The errors of [`sort_by_key`](Self::sort_by_key).

@@ -102,7 +102,8 @@ use crate::ops::view::{Linear, Section, Shape, SharedSection, View, ViewMut};
 pub trait PagedView<'a, T: Element, D: Device>:
     View<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {
-    /// Reads an element without loading its page into the cache, for elements that are not used again soon.
+    /// Reads an element without loading its page into the cache. Use it for elements that are not read again
+    /// soon.
     ///
     /// If the page is in the cache, the element is read there. Otherwise only the element's bytes are copied
     /// from the device.
@@ -114,11 +115,11 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.get_uncached(shape.place(index)?)
     }
 
-    /// Predicts the costs of an operation on elements in the present state: the pages, the route of the
-    /// elements, the bytes to move, and a least duration from measurements of the devices. The call submits
-    /// no work to a device and copies nothing; it reads the state of each page. The prediction does not
-    /// include elements of other views in joins or among arguments of kernels; [`watch`](VirtualArray::watch)
-    /// reports their costs afterwards.
+    /// Predicts the cost of an operation on elements in the present state: the pages, the path of the
+    /// elements, the bytes to move, and the least duration according to measurements of the devices. The call
+    /// submits no work to a device and copies nothing; it reads the state of each page. The prediction does
+    /// not include elements of other views in joins or among arguments of kernels;
+    /// [`watch`](VirtualArray::watch) reports their costs afterwards.
     ///
     /// # Errors
     /// The errors of [`section`](View::section); [`ListedIndexOutside`](ErrorKind::ListedIndexOutside).
@@ -149,8 +150,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.touched_pages(&shape.range()).count()
     }
 
-    /// Returns a guard that lends a page as a slice. Blocks while another thread holds the page exclusively,
-    /// and until the page is in RAM.
+    /// Returns a guard through which the thread reads a page as a slice. Blocks until the page is in RAM, and
+    /// while another thread holds it exclusively.
     ///
     /// # Errors
     /// [`PageOutside`](ErrorKind::PageOutside);
@@ -162,29 +163,30 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.visit(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
-    /// Returns an iterator over the pages. If the cache holds fewer pages than the view has, each new page
-    /// replaces another one there.
+    /// Returns an iterator over the pages. If the cache is smaller than the view, each new page replaces
+    /// another page there.
     fn pages(self) -> Pages<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_of(shape.range())
     }
 
-    /// Returns a double-ended iterator over the elements. It holds one page at a time, so a write to that
-    /// page waits.
+    /// Returns a double-ended iterator over the elements. It holds the page of the present element, so a
+    /// write to that page waits.
     #[must_use = "iterators are lazy: nothing is read unless they are consumed"]
     fn iter(self) -> Iter<'a, T, D> {
         let (array, shape) = self.parts();
         array.iter_over(shape.range())
     }
 
-    /// Returns a cursor for reading, which holds no page yet.
+    /// Returns a cursor for reading elements in place. It holds no page yet.
     #[must_use]
     fn cursor(self) -> Cursor<'a, T, D> {
         let (array, shape) = self.parts();
         Cursor::new(array, shape.range())
     }
 
-    /// Runs a closure on a range as one slice, for reading. See [`map_mut`](PagedViewMut::map_mut).
+    /// Calls a closure with a range of elements as one slice, for reading. See
+    /// [`map_mut`](PagedViewMut::map_mut).
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
@@ -195,11 +197,11 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.map_in(shape.places(range)?, MapMode::Read, MapBuffer::New, |slice| run(slice))
     }
 
-    /// Runs a closure on each page's part of a range, in parallel and in place. The closure receives the
-    /// index of the first element, and the elements. Stops at the first error.
+    /// Calls a closure for each page of a range, on several threads, with the page's elements in place. The
+    /// closure receives the index of the first element, and the elements. Stops at the first error.
     ///
-    /// The calling thread takes part. Each thread holds one page while the closure runs. The cache limits the
-    /// number of guards, and so the number of threads. A thread that [must work
+    /// The calling thread works, too. Each thread holds one page while the closure runs. The cache limits the
+    /// number of guards, and therefore the number of threads. A thread that [must work
     /// alone](crate::access::must_work_alone) processes all pages itself.
     ///
     /// The closure may use rayon on its slice. If other jobs of the same thread pool use the array at the
@@ -231,8 +233,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         self.par_fold_slices(range, || (), |(), first, slice| run(first, slice), |(), ()| ())
     }
 
-    /// Folds each page's part of a range, in parallel and in place, and combines the results in the order of
-    /// the pages.
+    /// Folds the elements of each page of a range, on several threads and in place, and combines the results
+    /// in the order of the pages.
     ///
     /// # Errors
     /// The errors of [`par_for_each_slice`](Self::par_for_each_slice).
@@ -262,9 +264,9 @@ pub trait PagedView<'a, T: Element, D: Device>:
     }
 
     /// Returns an indexed parallel iterator over all elements by value. It copies a page at a time, and holds
-    /// no page while the items are used. If an element cannot be read, its item is the error. A thread that
-    /// [must work alone](crate::access::must_work_alone) must read all elements itself: items that another
-    /// thread reads for it are the error [`WouldDeadlock`](ErrorKind::WouldDeadlock).
+    /// no page while the program uses the items. If an element cannot be read, its item is the error. A
+    /// thread that [must work alone](crate::access::must_work_alone) must read all elements itself. If
+    /// another thread reads items for it, they are the error [`WouldDeadlock`](ErrorKind::WouldDeadlock).
     ///
     /// ```
     /// use rayon::prelude::*;
@@ -287,7 +289,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.par_elements(shape.range())
     }
 
-    /// Asynchronous form of [`get`](View::get). A hit is ready at the first poll, and allocates nothing.
+    /// Asynchronous form of [`get`](View::get). If the page is in the cache, the first poll returns the
+    /// element, and allocates nothing.
     ///
     /// # Errors
     /// The errors of [`get`](View::get).
@@ -308,8 +311,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         ReadAsync::new(array, shape.places_at(start, into.len()), into)
     }
 
-    /// Asynchronous form of [`gather`](View::gather), on the thread that polls. If the future is dropped
-    /// before it is ready, the drop waits for the kernels that it has started: fractions of a millisecond.
+    /// Asynchronous form of [`gather`](View::gather), executed by the thread that polls. A drop of the
+    /// unfinished future waits for the kernels that it has started: fractions of a millisecond.
     ///
     /// # Errors
     /// The errors of [`gather`](View::gather).
@@ -321,9 +324,9 @@ pub trait PagedView<'a, T: Element, D: Device>:
         GatherAsync::new(array, shape.range(), indices)
     }
 
-    /// Asynchronous form of [`page`](Self::page). Neither the future nor the guard is [`Send`]: a guard
-    /// counts for the thread that polled the future. The task must therefore stay on one thread, as with
-    /// `LocalSet` of tokio or `LocalExecutor` of smol. Tasks that move between threads can use
+    /// Asynchronous form of [`page`](Self::page). Neither the future nor the guard is [`Send`], because a
+    /// guard belongs to the thread that polled the future. The task must therefore stay on one thread, as
+    /// with `LocalSet` of tokio or `LocalExecutor` of smol. Tasks that move between threads can use
     /// [`read_async`](Self::read_async).
     ///
     /// # Errors
@@ -333,8 +336,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         PageAsync::new(array, array.cut(&shape.range(), page))
     }
 
-    /// Asynchronous form of [`prefetch`](View::prefetch), which is ready when all loads of the range have
-    /// finished, including earlier ones.
+    /// Asynchronous form of [`prefetch`](View::prefetch). The future is ready when all loads of the range
+    /// have finished, including loads that were in flight before.
     ///
     /// # Errors
     /// The errors of [`prefetch`](View::prefetch).
@@ -390,8 +393,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.set_uncached(shape.place(index)?, value)
     }
 
-    /// Returns a guard that lends a page as a mutable slice. Blocks while any other thread holds the page,
-    /// and until the page is in RAM.
+    /// Returns a guard through which the thread changes a page as a mutable slice. Blocks until the page is
+    /// in RAM, and while any other thread holds it.
     ///
     /// # Errors
     /// The errors of [`page`](PagedView::page).
@@ -400,20 +403,21 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.visit_mut(array.cut(&shape.range(), page)?, Visit::Stay)
     }
 
-    /// Returns an iterator over the pages, with exclusive access to each. See [`pages`](PagedView::pages).
+    /// Returns an iterator over the pages that holds each page exclusively. See [`pages`](PagedView::pages).
     fn pages_mut(self) -> PagesMut<'a, T, D> {
         let (array, shape) = self.parts();
         array.pages_mut_of(shape.range())
     }
 
-    /// Returns a cursor for reading and writing, which holds no page yet.
+    /// Returns a cursor for reading and writing elements in place. It holds no page yet.
     #[must_use]
     fn cursor_mut(self) -> CursorMut<'a, T, D> {
         let (array, shape) = self.parts();
         CursorMut::new(array, shape.range())
     }
 
-    /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
+    /// Calls a closure for each element of a range, in order and in place, with the element's index. The
+    /// closure can change the element.
     ///
     /// Views have no `iter_mut`, because an iterator cannot lend elements of a page that it later releases.
     /// This method holds one page at a time.
@@ -437,7 +441,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         Ok(())
     }
 
-    /// Runs a closure on a range as one slice.
+    /// Calls a closure with a range of elements as one slice, which it can change.
     ///
     /// The slice is a copy, and no page is held while the closure runs. The closure may therefore use this
     /// and other arrays, take long, or panic; after a panic the range is unchanged. The read and the write of
@@ -468,7 +472,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         self.map_in(range, mode, MapBuffer::New, run)
     }
 
-    /// Like [`map_mut`](Self::map_mut), with the slice in memory of the caller's choice.
+    /// Like [`map_mut`](Self::map_mut), with a slice in memory that the caller chooses.
     ///
     /// # Errors
     /// The errors of [`map_mut`](Self::map_mut); [`LengthMismatch`](ErrorKind::LengthMismatch) if a given
@@ -496,8 +500,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.map_in(shape.places(range)?, mode, buffer, run)
     }
 
-    /// Runs a closure on each page's part of a range, mutably, in parallel and in place. Stops at the
-    /// first error.
+    /// Calls a closure for each page of a range, on several threads, with the page's elements in place. The
+    /// closure can change them. Stops at the first error.
     ///
     /// # Errors
     /// The errors of [`par_for_each_slice`](PagedView::par_for_each_slice) and
@@ -526,10 +530,10 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 
     /// Asynchronous form of [`set`](ViewMut::set).
     ///
-    /// The future may wait long while readers follow one another without a gap. Unlike a blocked thread it
-    /// does not make readers queue up behind it, since it may never be polled again. If the future is
-    /// dropped before it is ready, the value is written as a whole or not at all; it is not written if the
-    /// future was never polled.
+    /// A set can be delayed for long if readers follow one another without a gap. Unlike a blocked thread,
+    /// the future does not make later readers wait, because it may never be polled again. If the future is
+    /// dropped before it is ready, the value is either written completely or not at all. If it was never
+    /// polled, the value is not written.
     ///
     /// # Errors
     /// The errors of [`set`](ViewMut::set).

@@ -69,11 +69,11 @@ use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Query<'a>: Sealed + Copy {
-    /// The operand of an expression: an element, or the elements of all joined views.
+    /// The row type of an expression: the type of an element, or of one element of each joined view.
     type Row;
     /// The type of a row's index.
     type Index: Copy + std::fmt::Debug + Ord + Send + Sync + Unpin + 'static;
-    /// The type that selects rows.
+    /// The shape of the view, which maps indices to its store.
     type Shape: Shape<Index = Self::Index>;
 
     #[doc(hidden)]
@@ -180,11 +180,11 @@ pub trait Query<'a>: Sealed + Copy {
         self.any(bounds, !condition.into_expr()).map(|any| !any)
     }
 
-    /// Returns the sum of a value over the elements. Integers are added exactly.
+    /// Returns the sum of an expression's values over the elements. Integers are added exactly.
     ///
-    /// Floats are added in `f64`, from +0, in an order that depends only on the devices, the channels and
-    /// the bounds. The same call on the same contents therefore returns the same sum (of a source: if the
-    /// same elements are on devices). Each element is read once. The rounding differs from a sum in
+    /// Floats are added in `f64`, from +0, in an order that depends only on the devices, the channels and the
+    /// bounds. The same call on the same contents therefore returns the same sum. For a source this holds if
+    /// the same elements are on devices. Each element is read once. The rounding differs from a sum in
     /// ascending order.
     ///
     /// # Errors
@@ -197,7 +197,8 @@ pub trait Query<'a>: Sealed + Copy {
         reduced(self, bounds, what, |what| Total::new(what))
     }
 
-    /// Returns the least value; `None` if there is no value. NaNs are ignored, and a zero is returned as +0.
+    /// Returns the least value of an expression; `None` without elements or if all values are NaNs. NaNs are
+    /// ignored, and a zero is returned as +0.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -209,7 +210,7 @@ pub trait Query<'a>: Sealed + Copy {
         self.arg_min(bounds, what).map(|found| found.map(|(_, value)| value))
     }
 
-    /// Returns the greatest value; see [`min`](Self::min).
+    /// Returns the greatest value of an expression; see [`min`](Self::min).
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -221,7 +222,7 @@ pub trait Query<'a>: Sealed + Copy {
         self.arg_max(bounds, what).map(|found| found.map(|(_, value)| value))
     }
 
-    /// Returns the least and the greatest value, in one pass; see [`min`](Self::min).
+    /// Returns the least and the greatest value of an expression, in one pass; see [`min`](Self::min).
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -234,8 +235,8 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(least.zip(greatest).map(|((_, least), (_, greatest))| (least, greatest)))
     }
 
-    /// Returns the least value and the index of its first element; see [`min`](Self::min). The first element
-    /// is the first in the order of the store.
+    /// Returns the least value and the index of its first element; see [`min`](Self::min). Of several such
+    /// elements, the first is the first in storage order.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -287,7 +288,7 @@ pub trait Query<'a>: Sealed + Copy {
     }
 }
 
-/// Asks the devices for a reduction of a value.
+/// Submits a reduction of an expression to the devices, and returns its result.
 fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     query: Q,
     bounds: impl RangeBounds<Q::Index>,
@@ -320,10 +321,10 @@ pub trait QueryMut<'a>: Query<'a> {
     #[doc(hidden)]
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()>;
 
-    /// Writes values to fields of all elements within bounds, on the devices.
+    /// Assigns values to fields of all elements within bounds, on the devices.
     ///
-    /// One call assigns up to eight fields, and computes all values from the elements' old contents. Each
-    /// element changes atomically: other threads see all of its new fields or none. Accesses to a page
+    /// One call assigns up to eight fields. A device computes all values from the element's old contents.
+    /// Each element changes atomically: other threads see all of its new fields or none. Accesses to a page
     /// wait while a device works on it.
     ///
     /// # Errors
@@ -337,7 +338,7 @@ pub trait QueryMut<'a>: Query<'a> {
         assigned(self, bounds, None, assignments)
     }
 
-    /// Like [`transform`](Self::transform), only for the elements that meet a condition.
+    /// Like [`transform`](Self::transform), but changes only elements that meet a condition.
     ///
     /// # Errors
     /// The errors of [`transform`](Self::transform).
@@ -351,7 +352,7 @@ pub trait QueryMut<'a>: Query<'a> {
     }
 }
 
-/// Writes to the rows within bounds, or to the rows that meet a condition.
+/// Assigns to all rows within bounds, or only to rows that meet a condition.
 fn assigned<'a, Q: QueryMut<'a>>(
     query: Q,
     bounds: impl RangeBounds<Q::Index>,
@@ -368,13 +369,13 @@ fn assigned<'a, Q: QueryMut<'a>>(
     lowered.outcome(query.assign(&lowered.range, &plan, INTERNAL))
 }
 
-/// A search that returns matches in the order of their indices, a batch at a time.
+/// A search that returns its matches in the order of their indices, one batch at a time.
 struct Ordered<'a, Q: Query<'a>> {
     query: Q,
     shape: Q::Shape,
     condition: Expr<Q::Row, bool>,
-    /// The regions not yet searched, each with the place where the search continues; the next region is
-    /// last.
+    /// The regions that are not completely searched, each with the storage index where its search continues.
+    /// The next region is last.
     rest: Vec<(Range<Q::Index>, usize)>,
     marker: PhantomData<&'a ()>,
 }
@@ -393,7 +394,7 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
         }
     }
 
-    /// Returns the first `limit` indices.
+    /// Returns the indices of the first `limit` matches.
     fn first(&mut self, limit: usize) -> Result<Vec<Q::Index>> {
         let mut indices = Vec::new();
         while indices.len() < limit {
@@ -408,7 +409,7 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
         Ok(indices)
     }
 
-    /// Returns the next places in ascending order; none at the end.
+    /// Returns the storage indices of the next matches in ascending order; empty at the end.
     fn next(&mut self, limit: usize) -> Result<Vec<usize>> {
         while let Some((of, from)) = self.rest.pop() {
             let lowered = self.shape.lowered(&of);

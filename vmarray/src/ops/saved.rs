@@ -25,9 +25,9 @@ use crate::base::scoped_threads;
 use crate::engine::pager::{PageSaver, Pager, Snapshot};
 use crate::ops::view::{View, ViewMut};
 
-/// Length of a piece that one thread copies.
+/// The size in bytes of a piece that one thread copies at a time.
 const PIECE_BYTES: usize = 4 << 20;
-/// Number of copying threads: enough to keep a bus and a drive busy at the same time.
+/// The number of copying threads. They suffice to use a bus and a drive at the same time.
 const THREADS: usize = 4;
 
 /// Options of [`save_with`](VirtualArray::save_with), which writes an array to a file.
@@ -87,7 +87,7 @@ impl SaveOptions {
         Self { is_point_in_time: yes }
     }
 
-    /// Begins a snapshot, if the option is set.
+    /// Begins a snapshot if `point_in_time` is set.
     pub(crate) fn begin(self, pager: &Pager) -> Result<Option<Snapshot<'_>>> {
         self.is_point_in_time.then(|| pager.snapshot()).transpose()
     }
@@ -152,7 +152,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
         self.save_as(path.as_ref(), LINEAR, options, progress)
     }
 
-    /// Saves elements with the description of a shape.
+    /// Saves the elements, and describes them in the file as an array of a shape.
     pub(crate) fn save_as(
         &self,
         path: &Path,
@@ -239,7 +239,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     }
 }
 
-/// Copies the first `len` elements of an array, or of its snapshot if there is one, to an array in files.
+/// Copies the first `len` elements of an array, or of its snapshot if there is one, to an array in a file.
 pub(crate) fn save_elements<T: Element, D: Device>(
     from: &VirtualArray<T, D>,
     len: usize,
@@ -267,7 +267,7 @@ pub(crate) fn save_elements<T: Element, D: Device>(
     snapshot.finish()
 }
 
-/// Saves pages before threads change them.
+/// Saves the old contents of pages before threads change them.
 struct ElementSaver<T: Element> {
     len: usize,
     page_len: usize,
@@ -298,7 +298,8 @@ pub(crate) fn copy_all<T: Element, D: Device, E: Device>(
     })
 }
 
-/// Copies the first `len` elements from `read` to an array, in pieces of whole pages of both.
+/// Copies the first `len` elements from `read` to an array. A piece consists of whole pages of source and
+/// target.
 pub(crate) fn copy<T: Element, D: Device>(
     len: usize,
     page_len: usize,
@@ -313,7 +314,7 @@ pub(crate) fn copy<T: Element, D: Device>(
     })
 }
 
-/// Copies pieces of whole pages of both on several threads, each with its own buffer.
+/// Copies pieces of whole pages on several threads, each with its own buffer.
 fn in_pieces<T: Element, D: Device>(
     len: usize,
     page_len: usize,
@@ -348,7 +349,7 @@ fn in_pieces<T: Element, D: Device>(
     outcome.into_inner()
 }
 
-/// Creates a durable file by `write`, and atomically replaces the file at the path, if any.
+/// Calls `write` to create a durable file, and then atomically replaces the file at `path`, if there is one.
 pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Fail before the work begins if another program has the file open for writing.
@@ -365,7 +366,7 @@ pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -
     Ok(())
 }
 
-/// Replaces the path of the unfinished file in an error by the caller's path.
+/// Replaces the temporary file's path in an error by the caller's path.
 fn naming(error: crate::Error, unfinished: &Path, path: &Path) -> crate::Error {
     match error.kind() {
         crate::ErrorKind::Device(of_device) => {
@@ -377,8 +378,8 @@ fn naming(error: crate::Error, unfinished: &Path, path: &Path) -> crate::Error {
     }
 }
 
-/// A file that is removed on drop unless `keep` is called. Callers drop it before the array in the file, so
-/// that the array does not warn of unsaved pages.
+/// A temporary file that a drop removes unless `keep` was called. Drop it before the array in the file,
+/// because the array would otherwise warn of unsaved pages.
 pub(crate) struct UnfinishedFile<'a>(pub(crate) Option<&'a Path>);
 
 impl UnfinishedFile<'_> {
@@ -394,7 +395,7 @@ impl Drop for UnfinishedFile<'_> {
     }
 }
 
-/// Renames a durable file, and makes the new name durable.
+/// Renames a durable file, and flushes the folder so that the new name is durable.
 fn replace(unfinished: &Path, path: &Path, folder: &Path) -> Result<()> {
     let failed = |cause: std::io::Error| {
         let detail = format!("{}: {cause}", path.display());

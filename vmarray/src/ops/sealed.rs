@@ -9,5 +9,5 @@ pub trait Sealed {}
 #[derive(Clone, Copy, Debug)]
 pub struct Internal(());
 
-/// The token that this crate passes to internal methods.
+/// The token that this crate passes to its internal methods.
 pub(crate) const INTERNAL: Internal = Internal(());

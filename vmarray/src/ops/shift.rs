@@ -18,11 +18,12 @@ use crate::ops::view::{Linear, View, ViewMut as _};
 
 /// The number of bytes copied to RAM at a time, if elements pass through the host.
 const THROUGH_HOST_BYTES: usize = 8 << 20;
-/// The most device memory used as scratch for elements that move by less than their own length, and the
-/// least useful amount.
+/// The most device memory, and the least useful, for a copy of elements that move by less than their own
+/// length.
 const SCRATCH_BYTES: usize = 64 << 20;
 const SCRATCH_BYTES_MIN: usize = 1 << 20;
-/// The distance from which elements are moved in pieces of that length, by the devices if possible.
+/// If elements move by at least this distance, the devices copy them directly in pieces of that length, if
+/// possible.
 const APART_BYTES_MIN: usize = 512 << 10;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
@@ -134,8 +135,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.lengthen(from.len(), |array, added| (&*array).copy_from(added.start, from))
     }
 
-    /// Returns free elements behind the first `behind`, as scratch for `count` elements that move by a
-    /// distance. The range is empty if the move needs no scratch, or no memory is free.
+    /// Returns free elements after the first `behind` elements, as scratch memory for the move of `count`
+    /// elements. The range is empty if the move needs no scratch memory, or if none is free.
     fn scratch(&self, behind: usize, count: usize, distance: usize) -> Range<usize> {
         let bytes = size_of::<T>();
         let none = behind..behind;
@@ -153,32 +154,32 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Discards the contents of all pages behind the first `len` elements. A page that a leaked guard
-    /// holds keeps its contents.
+    /// Discards the contents of all pages after the first `len` elements. If a leaked guard holds a page, the
+    /// page keeps its contents.
     fn forget(&self, len: usize) {
         let pages = len.div_ceil(self.page_len())..self.page_count();
         let _ = self.pager().discard(pages.start as u64..pages.end as u64);
     }
 }
 
-/// The state of a failed move: the number of elements moved before the failure.
+/// A failed move, with the number of elements moved before.
 struct Stopped {
     moved: usize,
-    /// Elements that have not moved, and were partly overwritten.
+    /// Elements that have not moved, and of which some were overwritten.
     lost: Range<usize>,
     error: Error,
 }
 
-/// Moves elements of an array within it.
+/// A move of elements within an array.
 struct Shift<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    /// Free elements that the move can overwrite.
+    /// Free elements of the array that the move can overwrite.
     scratch: Range<usize>,
 }
 
 impl<T: Element, D: Device> Shift<'_, T, D> {
-    /// Moves a range so that its first element is at `to`, one piece after the other. No element is
-    /// overwritten before it has moved.
+    /// Moves a range, one piece after the other, so that its first element is at `to`. Copies each element
+    /// before overwriting it.
     fn run(&self, from: &Range<usize>, to: usize) -> std::result::Result<(), Stopped> {
         let distance = from.start.abs_diff(to);
         if distance == 0 {
@@ -219,8 +220,8 @@ impl<T: Element, D: Device> Shift<'_, T, D> {
         self.array.copy_from(to, self.array.section(of.clone())?)
     }
 
-    /// Copies a piece through scratch memory. If the copy fails, the bool is true if the overwritten
-    /// elements have their old contents again.
+    /// Copies a piece through scratch memory. After a failure, the bool is true if the overwritten elements
+    /// have their old contents again.
     fn through_scratch(&self, of: &Range<usize>, to: usize) -> (Result<()>, bool) {
         let between = self.scratch.start..self.scratch.start + of.len();
         if let Err(error) = self.copy(of, between.start) {

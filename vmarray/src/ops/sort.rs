@@ -40,7 +40,7 @@ use crate::base::error::Result;
 use crate::ops::executor::{DeviceOutcome, Operand, ResultStore};
 use crate::ops::view::{INTERNAL, StoreMut};
 
-/// Sorts the elements of a range of a store, and optional values by the same order.
+/// Sorts the elements of a range of a store, and permutes optional values in the same way.
 pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
@@ -80,8 +80,8 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     external_merge::sort::<T, S>(store, range, values, order)
 }
 
-/// Sorts elements whose home is in RAM through the memory of devices. Returns false if that is not possible
-/// or not worthwhile; the elements are then in some order.
+/// Sorts elements in the program's memory through the memory of devices. Returns false if that is impossible
+/// or slower; the elements may then be reordered.
 fn sort_through_devices<T: SortKey>(
     target: &dyn ResultStore,
     range: &Range<usize>,

@@ -35,7 +35,7 @@ pub use store::{Store, StoreMut};
 pub use stored_box::StoredBox;
 pub(crate) use stored_box::{SignedBox, count};
 
-/// The approximate number of bytes of one step when the host copies for [`ViewMut::copy_from`].
+/// The approximate number of bytes that the host copies at a time for [`ViewMut::copy_from`].
 const COPIED_AT_ONCE: usize = 64 << 10;
 
 impl<S: Store> Sealed for &S {}
@@ -107,13 +107,13 @@ impl<S: Store> Sealed for &S {}
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait View<'a>: Sealed + Copy + Send + Sync {
-    /// The type of its elements.
+    /// The type of the view's elements.
     type Element: crate::Element;
     /// The type of an element's index: `usize`, or `[usize; N]`.
     type Index: Copy + std::fmt::Debug + Ord + Send + Sync + Unpin + 'static;
-    /// The type of the store that holds the elements.
+    /// The type of the array or source that contains the elements.
     type Store: Store<Element = Self::Element> + 'a;
-    /// The type that selects elements of the store.
+    /// The type that maps indices of the view to indices of its store.
     type Shape: Shape<Index = Self::Index>;
     /// The type of a section of the view.
     type Section: View<'a, Element = Self::Element, Index = Self::Index, Store = Self::Store>;
@@ -137,7 +137,7 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         self.len() == 0
     }
 
-    /// Returns a part of the view. The call copies no elements and holds no pages.
+    /// Returns a part of the view, as another view. The call copies no elements and holds no pages.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); for boxes
@@ -158,9 +158,9 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         store.get_at(shape.place(index)?, INTERNAL)
     }
 
-    /// Copies elements from `start` on into a slice.
+    /// Copies elements into a slice, from the element `start` on.
     ///
-    /// Reads of many pages bypass an array's cache: pages not in the cache are copied from the devices in
+    /// A read of many pages bypasses an array's cache: the devices copy pages that are not in the cache in
     /// long pieces, and the cache is unchanged.
     ///
     /// # Errors
@@ -190,8 +190,8 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         Ok(values)
     }
 
-    /// Returns the indices of all elements whose field has this value, in ascending order. Values are equal
-    /// if their bytes are equal.
+    /// Returns the indices of all elements whose field has this value, in ascending order. Two values are
+    /// equal if their bytes are equal.
     ///
     /// # Errors
     /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
@@ -203,8 +203,8 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
     /// Like [`find`](Self::find), within bounds. Returns the first `limit` matches, and the number of all
     /// matches.
     ///
-    /// The elements of a box are separate runs in the store. The devices search neighbouring runs together,
-    /// and drop matches between the runs.
+    /// The elements of a box are separate runs in storage. The devices search neighbouring runs together, and
+    /// discard matches between the runs.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find) and [`section`](Self::section).
@@ -284,8 +284,8 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         store.gather_within(of, &list, into, INTERNAL)
     }
 
-    /// Returns an iterator over the elements of a sequence of indices. The sequence can have any length: the
-    /// iterator gathers its elements in chunks of some megabytes.
+    /// Returns an iterator over the elements that a sequence of indices names. The sequence can have any
+    /// length, because the iterator gathers its elements in chunks of some megabytes.
     fn gather_iter<I: IntoIterator<Item = Self::Index>>(
         self,
         indices: I,
@@ -294,8 +294,8 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         Gathered::new(store, shape, indices.into_iter())
     }
 
-    /// Prefetches elements. Elements of an array are loaded into its cache in the background, until the cache
-    /// is full. Elements of a source are copied to the devices before the call returns.
+    /// Prefetches elements. For an array, loads pages into its cache in the background, until the cache is
+    /// full. For a source, copies elements to the devices before the call returns.
     ///
     /// # Errors
     /// The errors of [`section`](Self::section); [`Device`](ErrorKind::Device).
@@ -304,8 +304,8 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         shape.fetch(store, &shape.checked(bounds)?, INTERNAL)
     }
 
-    /// Writes back changes: dirty pages in an array's cache to the devices, and devices' changes to a
-    /// source to the program's memory. The copies stay cached.
+    /// Writes back changes. For an array, copies dirty pages from its cache to the devices. For a source,
+    /// copies the devices' changes to the program's memory. The cached copies remain.
     ///
     /// # Errors
     /// The errors of [`section`](Self::section); [`Device`](ErrorKind::Device). Elements that could not be
@@ -326,8 +326,8 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         store.write_back_async(shape.places(range), INTERNAL)
     }
 
-    /// Writes back changes and drops the copies: pages leave an array's cache, elements of a source leave
-    /// the devices.
+    /// Writes back changes and drops the cached copies. Pages leave an array's cache, and elements of a
+    /// source leave the devices.
     ///
     /// # Errors
     /// The errors of [`flush`](Self::flush).
@@ -337,7 +337,7 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
     }
 }
 
-/// Searches a view within bounds.
+/// Executes a search within bounds of a view.
 fn sought<'a, V: View<'a>>(
     view: V,
     bounds: impl RangeBounds<V::Index>,
@@ -396,8 +396,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     #[doc(hidden)]
     fn of_parts_mut(store: &'a Self::Store, shape: Self::Shape, _: Internal) -> Self::SectionMut;
 
-    /// Returns a part of the view, for reading and writing. The call copies no elements and holds no
-    /// pages.
+    /// Returns a part of the view, as a writable view. The call copies no elements and holds no pages.
     ///
     /// # Errors
     /// The errors of [`section`](View::section).
@@ -425,8 +424,9 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.replace_at(shape.place(index)?, value, INTERNAL)
     }
 
-    /// Atomically writes an element if it has a given value. Returns `Ok` with the old value after the write,
-    /// and otherwise `Err` with the present value. Values are equal if their bytes are equal.
+    /// Atomically writes an element if its present value equals `current`. Returns `Ok` with the old value if
+    /// it was written, and otherwise `Err` with the present value. Two values are equal if their bytes are
+    /// equal.
     ///
     /// # Errors
     /// The errors of [`get`](View::get).
@@ -440,8 +440,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.compare_exchange_at(shape.place(index)?, current, new, INTERNAL)
     }
 
-    /// Atomically replaces an element by a function of it, and returns the old value. The method may call
-    /// the function several times, and the function must not use the view.
+    /// Atomically replaces an element by the result of a function of it, and returns the old value. The
+    /// method may call the function several times. The function must not use the view.
     ///
     /// # Errors
     /// The errors of [`get`](View::get).
@@ -465,8 +465,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.swap_at(shape.place(a)?, shape.place(b)?, INTERNAL)
     }
 
-    /// Copies a slice to the elements from `start` on. Pages that are overwritten as a whole are not
-    /// fetched.
+    /// Copies a slice to the elements from `start` on. Pages that are overwritten as a whole are not fetched
+    /// from the devices.
     ///
     /// # Errors
     /// The errors of [`read`](View::read): elements before the failed one are written.
@@ -479,7 +479,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.write_at(range.start, from, INTERNAL)
     }
 
-    /// Copies another view to the elements from `start` on. The two may overlap, as in `memmove`.
+    /// Copies another view to the elements from `start` on. The two views may overlap, as in `memmove`.
     ///
     /// Devices copy directly, without the host, under these conditions:
     ///
@@ -556,9 +556,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         shape.fill(store, &shape.checked(bounds)?, value, INTERNAL)
     }
 
-    /// Discards the contents of elements. Elements of an array become zero, without any writes for whole
-    /// pages. Elements of a source are unspecified afterwards, and changes by devices need not be written
-    /// back.
+    /// Discards the contents of elements. Elements of an array become zero; whole pages need no writes.
+    /// Elements of a source become unspecified, and the devices' changes to them need not be written back.
     ///
     /// # Errors
     /// The errors of [`fill`](Self::fill).
@@ -567,8 +566,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         shape.runs(&shape.checked(bounds)?).try_for_each(|run| store.discard_range(&run, INTERNAL))
     }
 
-    /// Writes values to the elements of a list of indices. If several values have the same index, the last
-    /// one wins.
+    /// Writes values to the elements that a list of indices names. If an index occurs several times, its last
+    /// value remains.
     ///
     /// # Errors
     /// The errors of [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch). If an
@@ -581,8 +580,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.scatter_within(of, &list, values, INTERNAL)
     }
 
-    /// Writes elements at the indices of a sequence of pairs, in chunks. The sequence can have any length.
-    /// Returns the number of written elements.
+    /// Writes elements from a sequence of pairs (index and value), in chunks. The sequence can have any
+    /// length. Returns the number of written elements.
     ///
     /// # Errors
     /// The errors of [`scatter`](Self::scatter). The chunks before the one with the error are written.
@@ -592,7 +591,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     }
 }
 
-/// Copies elements of a store to a range of another one through a host buffer.
+/// Copies elements of a store to a range of another store, through a host buffer.
 pub(crate) fn copy_by_host<S: StoreMut>(
     target: &S,
     to: &Range<usize>,

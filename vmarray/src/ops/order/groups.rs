@@ -30,10 +30,11 @@ use crate::ops::sort::{
 };
 use crate::ops::view::{INTERNAL, Linear, Section, Store, View, ViewMut as _};
 
-/// The number of elements that one item reduces.
+/// The number of elements that one work-item reduces.
 const PIECE: u64 = 256;
 
-/// Marks starts of runs: 1 for an element that differs from its predecessor in any bit, else 0.
+/// Kernel: marks starts of runs by 1 for an element that differs from its predecessor in any bit, otherwise
+/// 0.
 #[kernel(crate = vmarray_kernel)]
 fn begins<B: KernelNumber + ElementMemory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
     let i = at.index();
@@ -44,7 +45,7 @@ fn begins<B: KernelNumber + ElementMemory>(at: At<1>, sorted: &Anywhere<B>, out:
     out.set(number);
 }
 
-/// The number of pieces of each group.
+/// Kernel: computes the number of pieces of each group.
 #[kernel(crate = vmarray_kernel)]
 fn pieces(at: At<1>, piece: u64, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     let group = at.index();
@@ -55,7 +56,7 @@ fn pieces(at: At<1>, piece: u64, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(count);
 }
 
-/// Reduces one piece of a group, in ascending order.
+/// Kernel: reduces one piece of a group, in ascending order of the elements.
 #[kernel(crate = vmarray_kernel)]
 fn reduced<
     T: KernelNumber + ElementMemory,
@@ -87,8 +88,8 @@ fn differences(at: At<1>, starts: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(starts[at.index() + 1] - starts[at.index()]);
 }
 
-/// Copies an array to the first GPU among its devices. Returns `None` unless it is interleaved over
-/// several and that GPU has room.
+/// Copies an array to the first GPU among its devices. Returns `None` unless the array is striped over
+/// several devices and fits into that GPU's memory.
 fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<VirtualArray<T, D>>> {
     let first = array.devices().first().map(|(device, _)| *device);
     let is_dealt = array.pager().channels().len() > 1;
@@ -103,8 +104,8 @@ fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<
     Ok(Some(gathered))
 }
 
-/// A list with a number for each run of equal sorted elements, and room for `more` numbers. Returns `None`
-/// unless a GPU has room for all.
+/// Lists one number for each run of equal sorted elements, in an array with space for `more` numbers. Returns
+/// `None` unless everything fits into the memory of one GPU.
 fn listed_runs<T: SortKey, U: Element, D: Device>(
     sorted: &VirtualArray<T, D>,
     more: usize,
@@ -126,7 +127,7 @@ fn listed_runs<T: SortKey, U: Element, D: Device>(
     Ok(Some(stored))
 }
 
-/// The start of each run of equal sorted elements, and the end of the last run.
+/// Returns the start of each run of equal sorted elements, and the end of the last run.
 fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<VirtualArray<u64, D>> {
     if sorted.is_empty() {
         return sorted.array_like(1, INTERNAL);
@@ -239,16 +240,16 @@ pub struct Groups<K: SortKey, D: Device> {
     order: GroupOrder<D>,
 }
 
-/// The indices of elements, group by group.
+/// The indices of all elements, group by group.
 #[derive(Debug)]
 enum GroupOrder<D: Device> {
     OnDevices(VirtualArray<u64, D>),
-    /// The order in RAM, and the array that the first request makes of it.
+    /// The indices in RAM, and the array to which the first call of `order` copies them.
     InRam(OrderInRam, OnceLock<VirtualArray<u64, D>>),
 }
 
-/// The positions of elements in RAM, group by group, computed from the elements' codes at the first
-/// request.
+/// The indices of elements in RAM, group by group. They are computed from the elements' codes when first
+/// needed.
 #[derive(Debug)]
 struct OrderInRam {
     codes: Option<KeyCodes>,
@@ -291,7 +292,7 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     Ok(Groups { keys, starts, order: GroupOrder::OnDevices(ordered.into_wide()?) })
 }
 
-/// Creates groups from keys, in arrays on the devices of another one.
+/// Creates groups from keys in RAM. The resulting arrays are on the devices of another array.
 fn group_in_ram<K: SortKey, D: Device>(
     mut keys: ScratchVec<K>,
     like: &VirtualArray<K, D>,
@@ -330,8 +331,8 @@ fn group_in_ram<K: SortKey, D: Device>(
 }
 
 impl<D: Device> Groups<u64, D> {
-    /// Groups the sorted codes of elements, with the elements' numbers. The keys are the numbers of the
-    /// groups.
+    /// Creates groups from sorted codes, and from the numbers of the elements with these codes. The keys are
+    /// the numbers of the groups.
     pub(crate) fn numbered(sorted: &VirtualArray<u64, D>, order: &VirtualArray<u32, D>) -> Result<Self> {
         let starts = run_starts(sorted)?;
         let keys = sorted.array_like::<u64>(starts.len() - 1, INTERNAL)?;
@@ -479,8 +480,8 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         Ok(out)
     }
 
-    /// Reduces pieces of groups to one value each. Returns the values, and the start of each group among
-    /// them.
+    /// Reduces pieces of groups to one value each. Returns the values, and the index of each group's first
+    /// value.
     fn level<T: SortKey, R: SortKey, F: Function<(T,), R>, O: Function<(R, R), R>>(
         &self,
         values: &VirtualArray<T, D>,

@@ -15,15 +15,15 @@ use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work::for_each;
 use crate::ops::sort::{SortKey, bytes_in_ram};
 
-/// The number of elements that a thread takes at a time.
+/// The number of elements that a thread processes at a time.
 pub(super) const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
 
-/// Returns true if work that needs this number of bytes is faster in RAM than on an array's devices.
+/// Returns true if an operation that needs this number of bytes is faster in RAM than on the array's devices.
 pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {
     !array.pager().has_gpu() && bytes <= bytes_in_ram()
 }
 
-/// Runs of equal elements among sorted ones.
+/// The runs of equal elements in sorted elements.
 pub(super) struct EqualRuns<'a, B> {
     sorted: &'a [B],
     /// The number of runs that begin in each part.
@@ -45,7 +45,7 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
         self.begun.iter().sum()
     }
 
-    /// Writes the result of `of` for the start of each run.
+    /// Calls `of` for the start of each run, and writes its results.
     pub(super) fn write<R: Copy + Send>(&self, into: &mut [R], of: impl Fn(usize) -> R + Sync) -> Result<()> {
         let mut rest = into;
         let parts = self.begun.iter().zip((0..).step_by(PART)).map(|(begun, start)| {
@@ -68,7 +68,7 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
     }
 }
 
-/// The numbers from 0 on.
+/// Returns the numbers from 0 to `len - 1`.
 pub(super) fn positions(len: usize) -> Result<ScratchVec<u32>> {
     let mut positions = ScratchVec::<u32>::unspecified(len)?;
     for_each(*CORES, positions.chunks_mut(PART).zip((0..).step_by(PART)), |(positions, first)| {
@@ -78,7 +78,7 @@ pub(super) fn positions(len: usize) -> Result<ScratchVec<u32>> {
     Ok(positions)
 }
 
-/// Copies numbers of 32 bits to an array of wider numbers.
+/// Copies 32-bit numbers to an array of 64-bit numbers.
 pub(super) fn write_wide<D: Device>(numbers: &[u32], to: &VirtualArray<u64, D>) -> Result<()> {
     for_each(*CORES, numbers.chunks(PART).zip((0..).step_by(PART)), |(numbers, start)| {
         let wide: Vec<u64> = numbers.iter().map(|number| u64::from(*number)).collect();
@@ -86,8 +86,8 @@ pub(super) fn write_wide<D: Device>(numbers: &[u32], to: &VirtualArray<u64, D>) 
     })
 }
 
-/// Reduces groups as kernels do: the elements of each piece in order, then the pieces' results in the same
-/// way.
+/// Reduces groups in the same order as the kernels do: the elements of each piece, and then the results of
+/// the pieces in the same way.
 pub(super) fn reduced<T, R, F, O>(piece: usize, values: &[T], order: &[u32], starts: &[u64]) -> Result<Vec<R>>
 where
     T: SortKey,
@@ -108,12 +108,12 @@ where
     Ok(found)
 }
 
-/// Groups in pieces.
+/// The division of groups into pieces.
 struct GroupPieces {
     piece: usize,
-    /// The start of each group, and the end.
+    /// The start of each group, and the end of the last group.
     starts: Vec<usize>,
-    /// The index of each group's first piece, and the end.
+    /// The index of each group's first piece, and the number of pieces.
     firsts: Vec<usize>,
 }
 
@@ -146,7 +146,7 @@ impl GroupPieces {
         Ok(results)
     }
 
-    /// The elements of a piece, which is of the given group or a later one.
+    /// Returns the elements of piece `number`, which belongs to `group` or a later group.
     fn piece_of(&self, group: &mut usize, number: usize) -> Range<usize> {
         while self.firsts[*group + 1] <= number {
             *group += 1;

@@ -17,13 +17,13 @@ use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work::{for_each, for_each_with};
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey, sort_pairs_in_ram};
 
-/// The greatest number of keys: the table of this many stays in a core's cache.
+/// The greatest number of distinct keys. A table of this size stays in a core's cache.
 const KEYS_MAX: usize = if cfg!(test) { 64 } else { 4096 };
-/// The least number of elements for each key.
+/// The least average number of elements for each distinct key.
 const ELEMENTS_MIN: usize = if cfg!(test) { 2 } else { 64 };
 const SLOTS: usize = 4 * KEYS_MAX;
 
-/// Elements by the codes of their keys.
+/// The code of each element's key.
 #[derive(Debug)]
 pub(super) struct KeyCodes {
     codes: ScratchVec<u16>,
@@ -33,9 +33,9 @@ pub(super) struct KeyCodes {
     of_groups: Vec<u16>,
 }
 
-/// The codes that a thread knows: an open hash table.
+/// The codes that a thread has seen, as a hash table with open addressing.
 struct KnownCodes {
-    /// Keys, and their codes plus one. A zero marks an empty slot.
+    /// Keys, each with its code plus one. A zero marks an empty slot.
     slots: Vec<(u64, u16)>,
     counts: Vec<u64>,
 }
@@ -45,7 +45,7 @@ impl KnownCodes {
         Self { slots: vec![(0, 0); SLOTS], counts: vec![0; KEYS_MAX] }
     }
 
-    /// Returns the code of a key; `make` assigns the code of a new key.
+    /// Returns the code of a key. If the key is new, calls `make` to assign one.
     #[inline(always)]
     fn code(&mut self, key: u64, make: impl FnOnce() -> Option<u16>) -> Option<u16> {
         let mut at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - SLOTS.ilog2())) as usize;
@@ -65,7 +65,7 @@ impl KnownCodes {
 }
 
 impl KeyCodes {
-    /// Assigns codes to keys, and sorts the keys of the groups, if there are few.
+    /// Assigns codes to keys, and sorts the distinct keys. Returns `None` if they are too many.
     pub(super) fn of<B: KeyBits>(keys: &[B], order: impl Fn(B) -> u64) -> Result<Option<(Self, Vec<B>)>> {
         let most = KEYS_MAX.min(keys.len() / ELEMENTS_MIN);
         // Test a sample first, which usually suffices to detect too many distinct keys.
@@ -112,7 +112,7 @@ impl KeyCodes {
         Ok(Some((Self { codes, counts: counts.into_inner(), of_groups }, distinct)))
     }
 
-    /// The start of each group in the order of the groups, and the end.
+    /// Returns the start of each group in the order of the groups, and the end of the last group.
     pub(super) fn starts(&self) -> impl Iterator<Item = u64> {
         let mut end = 0;
         let ends = self.of_groups.iter().map(move |code| {
@@ -122,7 +122,7 @@ impl KeyCodes {
         std::iter::once(0).chain(ends)
     }
 
-    /// The positions of the elements, group by group, in ascending order.
+    /// Returns the indices of the elements, group by group, in ascending order.
     pub(super) fn positions(&self) -> Result<ScratchVec<u32>> {
         let mut group_of = vec![0; self.counts.len()];
         (0..).zip(&self.of_groups).for_each(|(group, code)| group_of[usize::from(*code)] = group);
@@ -138,7 +138,7 @@ impl KeyCodes {
         Ok(positions)
     }
 
-    /// Reduces the values of each group, in any order.
+    /// Reduces the values of each group, in an unspecified order.
     pub(super) fn reduced<T, R, F, O>(&self, values: &[T]) -> Result<Vec<R>>
     where
         T: SortKey,

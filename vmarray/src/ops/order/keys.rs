@@ -33,7 +33,7 @@ use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait SortBy<T>: Sealed {
-    /// Sorts the positions by this key.
+    /// Sorts the positions of elements by this key.
     #[doc(hidden)]
     fn order<S: Store<Element = T>>(&self, ordered: &mut KeyOrdering<'_, S>) -> Result<()>;
 }
@@ -53,7 +53,7 @@ pub trait SortBy<T>: Sealed {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait SingleKey<T>: SortBy<T> {
-    /// The type of the number.
+    /// The type of the key's value.
     type Key: SortKey;
 
     /// Returns the expression of the key, and true if the order is descending.
@@ -130,7 +130,7 @@ pub struct KeyOrdering<'a, S: Store> {
     is_begun: bool,
 }
 
-/// Positions, as numbers of 32 bits if they are below 2^32.
+/// Positions of elements, as 32-bit numbers if all are below 2^32.
 #[derive(Debug)]
 enum OrderedPositions<D: Device> {
     Narrow(VirtualArray<u32, D>),
@@ -138,7 +138,7 @@ enum OrderedPositions<D: Device> {
 }
 
 impl<'a, S: Store> KeyOrdering<'a, S> {
-    /// The positions of elements in their present order.
+    /// Returns the positions of elements in their present order.
     pub(super) fn new(of: Section<'a, S>) -> Result<Self> {
         let positions = if of.len() <= 1 << 32 {
             OrderedPositions::Narrow(evaluated(of, index().converted::<u32>())?)
@@ -148,15 +148,15 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
         Ok(Self { of, positions, is_begun: false })
     }
 
-    /// The positions of elements in the order of keys.
+    /// Returns the positions of elements in the order of their keys.
     pub(super) fn by(of: Section<'a, S>, keys: &impl SortBy<S::Element>) -> Result<Self> {
         let mut ordered = Self::new(of)?;
         keys.order(&mut ordered)?;
         Ok(ordered)
     }
 
-    /// Sorts the positions by one more key, of higher precedence than the previous keys. Returns the key's
-    /// values in the new order.
+    /// Sorts the positions stably by one more key, which takes precedence over the previous keys. Returns the
+    /// key's values in the new order.
     pub(super) fn by_one<K: SingleKey<S::Element>>(
         &mut self,
         key: &K,
@@ -165,7 +165,7 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
         self.by_keys(evaluated(self.of, expr)?, is_descending)
     }
 
-    /// Like [`by_one`](Self::by_one), by the values of the key.
+    /// Like [`by_one`](Self::by_one), if the values of the key are already computed.
     pub(super) fn by_keys<K: SortKey>(
         &mut self,
         mut keys: VirtualArray<K, S::Device>,
@@ -183,7 +183,7 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
         Ok(keys)
     }
 
-    /// The elements of a view in this order.
+    /// Returns the elements of a view in the order of these positions.
     pub(super) fn take_from<'v, V: View<'v, Shape = Linear, Index = usize>>(
         &self,
         of: V,
@@ -204,7 +204,7 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
     }
 }
 
-/// The value of an expression for each element.
+/// Evaluates an expression for each element.
 pub(super) fn evaluated<S: Store, F: SortKey>(
     of: Section<'_, S>,
     expr: Expr<S::Element, F>,

@@ -30,14 +30,15 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
-    /// Each element of the first view with each element of the second that has the same key.
+    /// Pairs of elements with equal keys: each element of the first view with each such element of the
+    /// second.
     Inner,
-    /// The pairs of `Inner`, and the elements of the first view without a match, paired with
-    /// [`KeyMatches::NONE`].
+    /// The pairs of `Inner`, and one pair with [`KeyMatches::NONE`] for each element of the first view
+    /// without a match.
     Left,
-    /// Each element of the first view that has a match, once.
+    /// Each element of the first view that has a match, listed once.
     Semi,
-    /// Each element of the first view without a match, once.
+    /// Each element of the first view that has no match.
     Anti,
 }
 
@@ -74,23 +75,24 @@ impl KeyMatches<crate::AnyDevice> {
     pub const NONE: u64 = NONE;
 }
 
-/// The mark of an element without a match.
+/// The index that marks an element without a match.
 const NONE: u64 = u64::MAX;
 
-/// The order of sorted keys, and the numbers of pairs.
+/// The order of the sorted keys, and the limits on the number of a key's pairs.
 #[derive(Clone, Copy, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
 struct PartnerRule {
     flip: u64,
     flip_negative: u64,
-    /// The most pairs of a key with partners.
+    /// The most pairs of a key that has partners (elements with an equal key).
     most: u64,
-    /// The number of pairs of a key without a partner.
+    /// The number of pairs of a key that has no partner.
     without: u64,
 }
 
-/// Finds the first of the sorted keys that equals a key, and counts the key's pairs. Marks a key without a
-/// partner in `first`. The search for the last partner takes growing steps, because most keys have few.
+/// Kernel: finds the first of the sorted keys that equals a key, and counts the key's pairs. Marks a key
+/// without a partner in `first`. The search for the last partner takes growing steps, because most keys have
+/// few partners.
 #[kernel(crate = vmarray_kernel)]
 fn found<B: KernelNumber + ElementMemory, I: KernelNumber + ElementMemory>(
     rule: PartnerRule,
@@ -134,7 +136,7 @@ fn found<B: KernelNumber + ElementMemory, I: KernelNumber + ElementMemory>(
     }
 }
 
-/// Finds the partners of keys among sorted keys: writes the place of each key's first partner to `firsts`,
+/// Finds the partners of keys among sorted keys. Writes the position of each key's first partner to `firsts`,
 /// and the number of its first pair to `begins`. Returns the number of pairs. A key has at most `most` pairs,
 /// and `without` pairs if it has no partner.
 pub(crate) fn find_partners<T: SortKey, I: TakeIndex, D: Device, E: Device>(
@@ -154,13 +156,14 @@ pub(crate) fn find_partners<T: SortKey, I: TakeIndex, D: Device, E: Device>(
     Ok(begins.exclusive_prefix_sum(..)? as usize)
 }
 
-/// The element of each pair: the last element whose pairs do not begin behind it.
+/// Kernel: finds the first view's element of each pair, the last element whose pairs begin at or before this
+/// pair.
 #[kernel(crate = vmarray_kernel)]
 fn lefts(at: At<1>, begins: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(last_not_above(begins, begins.len(), at.index() as u64) as u64);
 }
 
-/// The other element of each pair, if there is one.
+/// Kernel: finds the second view's element of each pair, if there is one.
 #[kernel(crate = vmarray_kernel)]
 fn rights(
     at: At<1>,

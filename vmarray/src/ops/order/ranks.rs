@@ -14,10 +14,10 @@ use crate::ops::query::Query as _;
 use crate::ops::sort::{KeyBits, KeyOrder, SortKey};
 use crate::ops::view::{Section, Store, View as _};
 
-/// The number of bits that one pass determines: a histogram with the maximum number of bins.
+/// The number of bits that one pass determines, by a histogram with the maximum number of bins.
 const DIGIT_BITS: u32 = 12;
 
-/// Returns true if the next element is less than the present one.
+/// Kernel: returns true if the next element is less than the present one.
 #[kernel(crate = vmarray_kernel)]
 fn descends<B: KernelNumber + ElementMemory>(
     at: At<1>,
@@ -38,7 +38,7 @@ pub(super) fn is_sorted<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>) -
     Ok(given.count::<descends<T::KeyBits>>()? == 0)
 }
 
-/// The element's sort key: an unsigned number with the same order.
+/// Returns an expression for an element's sort key: an unsigned number with the same order.
 fn key_bits<T: SortKey>() -> Expr<T, u64> {
     let order = KeyOrder::of::<T>(false);
     let wide = Expr::<T, T::KeyBits>::field::<T::KeyBits>(0, 0).converted::<u64>();
@@ -50,12 +50,12 @@ fn key_bits<T: SortKey>() -> Expr<T, u64> {
     (wide & sign).ne(0).select(plain.clone() ^ order.flip_negative, plain)
 }
 
-/// The element with this sort key.
+/// Converts a sort key back to the element.
 fn of_key<T: SortKey>(key: u64) -> T {
     bytemuck::cast(KeyOrder::of::<T>(false).bits::<T::KeyBits>(key))
 }
 
-/// The sort key of the element with a rank.
+/// Returns the sort key of the element with a rank.
 fn key_of_rank<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, mut rank: u64) -> Result<u64> {
     let bits = 8 * T::KeyBits::BYTES as u32;
     let (mut known, mut rest) = (0_u64, bits);
@@ -88,7 +88,7 @@ pub(super) fn select_nth<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, 
     key_of_rank(of, nth as u64).map(of_key)
 }
 
-/// Returns the greatest elements, in descending order.
+/// Returns the `count` greatest elements, in descending order.
 pub(super) fn top_k<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, count: usize) -> Result<Vec<T>> {
     let count = count.min(of.len());
     if count == 0 {
@@ -104,7 +104,7 @@ pub(super) fn top_k<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, count
     Ok(greatest)
 }
 
-/// Random bits for each index of elements: the finalizer of SplitMix64.
+/// Returns an expression for random bits that depend on the element's index: the finalizer of SplitMix64.
 pub(super) fn random_bits<T: Element>(seed: u64) -> Expr<T, u64> {
     let mut bits = index::<T>() * SplitMix64::STEP + SplitMix64::new(seed).next();
     for (shift, factor) in SplitMix64::MIXERS {

@@ -25,21 +25,21 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Before equal elements.
+    /// Returns the position before equal elements.
     Left,
-    /// Behind equal elements.
+    /// Returns the position after equal elements.
     Right,
 }
 
-/// The sort key of a number with these bits: an unsigned number with the same order.
+/// Kernel function: returns the sort key of a number with these bits, an unsigned number with the same order.
 #[kernel(crate = vmarray_kernel)]
 pub(super) fn in_order<B: KernelNumber>(bits: B, flip: u64, flip_negative: u64) -> u64 {
     let wide = bits as u64;
     if (wide >> (B::BITS - 1)) & 1 == 1 { wide ^ flip ^ flip_negative } else { wide ^ flip }
 }
 
-/// The place of the last of the first `len` ascending numbers that is not above `number`; 0 if all are
-/// above.
+/// Kernel function: returns the position of the last of the first `len` ascending numbers that is not above
+/// `number`; 0 if all are above.
 #[kernel(crate = vmarray_kernel)]
 pub(crate) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usize {
     let mut start = 0_usize;
@@ -55,7 +55,7 @@ pub(crate) fn last_not_above(of: &Anywhere<u64>, len: usize, number: u64) -> usi
     start
 }
 
-/// The number of sorted elements before an element.
+/// Kernel: counts the sorted elements before each element.
 #[kernel(crate = vmarray_kernel)]
 fn places<B: KernelNumber + ElementMemory>(
     flip: u64,
@@ -80,8 +80,8 @@ fn places<B: KernelNumber + ElementMemory>(
     out.set(start as u64);
 }
 
-/// The element at each place of two merged lists. A bisection along a diagonal finds the number of
-/// elements from the first list (Odeh, Green, Mwassi, Shmueli, Birk, "Merge Path", 2012).
+/// Kernel: computes the element at each position of two merged lists. A bisection along a diagonal finds the
+/// number of elements from the first list (Odeh, Green, Mwassi, Shmueli, Birk, "Merge Path", 2012).
 #[kernel(crate = vmarray_kernel)]
 fn merged<B: KernelNumber + ElementMemory>(
     at: At<1>,
@@ -116,7 +116,7 @@ fn merged<B: KernelNumber + ElementMemory>(
     }
 }
 
-/// Arguments that begin with the parameters of the sort keys.
+/// Returns kernel arguments that begin with the two words of the key order.
 pub(super) fn ordered<'a, T: SortKey>() -> KernelArguments<'a> {
     let order = KeyOrder::of::<T>(false);
     KernelArguments::default().value(order.flip).value(order.flip_negative)

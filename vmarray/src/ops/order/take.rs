@@ -16,7 +16,7 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
 /// The greatest size of an element that kernels copy; longer elements are gathered by lists of indices.
 const BYTES_MAX: usize = 128;
-/// The number of indices read at once for a gather by lists.
+/// The number of indices that the host reads at once, if it gathers by lists.
 const LISTED_AT_ONCE: usize = 1 << 20;
 
 /// Types of the indices for [`take`](super::Order::take): `u32` and `u64`.
@@ -38,7 +38,7 @@ pub trait TakeIndex: Element + KernelNumber + ElementMemory + Sealed {}
 impl TakeIndex for u32 {}
 impl TakeIndex for u64 {}
 
-/// An element as plain words.
+/// An element as words without meaning, which kernels copy.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 struct Plain<T>(T)
@@ -46,7 +46,7 @@ where
     T: Element;
 
 impl<T: Element> Plain<T> {
-    /// The size of a word: all words of an element have this size, and are aligned to it.
+    /// The size of a word in bytes. All words of an element have this size, and are aligned to it.
     const WORD: usize = match size_of::<T>() % 8 {
         0 => 8,
         4 => 4,
@@ -101,7 +101,7 @@ fn taken<T: ElementMemory, I: KernelNumber + ElementMemory>(
     out.set(of[indices.get() as usize]);
 }
 
-/// The elements with these indices, on the devices of the indices.
+/// Returns the elements with these indices, in an array on the devices of the indices.
 pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
     of: Section<'_, S>,
     indices: Section<'_, J>,
@@ -121,7 +121,7 @@ pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
     Ok(out)
 }
 
-/// Converts a kernel's error about a missing element to an error about the list.
+/// Converts a kernel's error for an invalid index to the error for an invalid list.
 fn listed(error: Error, len: usize) -> Error {
     match *error.kind() {
         ErrorKind::KernelOutside { index, item, .. } => {

@@ -9,7 +9,7 @@ use crate::ops::executor::{Change, Run, WorkQueue};
 use crate::ops::expr::{Assignment, Expr, IntoExpr, Lowering};
 use crate::ops::find::{Seek, What};
 
-/// A condition that selects elements.
+/// A condition that selects elements, as a program for devices.
 #[derive(Debug)]
 pub(crate) struct Condition {
     program: Program,

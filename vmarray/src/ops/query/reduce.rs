@@ -10,7 +10,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::ops::executor::{Answer, Question, Run, RunWork, TakenAnswer};
 use crate::ops::expr::{IntoFiltered, Lowering, Scalar, Summed};
 
-/// The operand of a reduction: a value, restricted to the elements that meet a condition.
+/// A program that computes the value to reduce, and an optional condition on elements.
 struct Reduced {
     program: Program,
     value: Value,
@@ -30,7 +30,7 @@ impl Reduced {
     }
 }
 
-/// A sum.
+/// A reduction to the sum of values of type `F`.
 pub(crate) struct Total<F> {
     of: Reduced,
     marker: PhantomData<fn() -> F>,
@@ -65,10 +65,10 @@ impl<F: Summed> Question for Total<F> {
     }
 }
 
-/// An extreme by its key, and the index of its first element.
+/// A least or greatest value as a sort key, with the index of its first element.
 type Extreme = Option<(u64, usize)>;
 
-/// The least value, the greatest, or both.
+/// A reduction to the least value, the greatest value, or both.
 pub(crate) struct Extremes<F> {
     of: Reduced,
     least: bool,
@@ -82,12 +82,12 @@ impl<F: Scalar + Number> Extremes<F> {
     }
 }
 
-/// The lesser of two extremes; the first one if they are equal.
+/// Returns the lesser of two values; the first one if they are equal.
 fn least(a: Extreme, b: Extreme) -> Extreme {
     a.into_iter().chain(b).min()
 }
 
-/// The greater of two extremes; the first one if they are equal.
+/// Returns the greater of two values; the first one if they are equal.
 fn greatest(a: Extreme, b: Extreme) -> Extreme {
     a.into_iter().chain(b).max_by_key(|&(key, index)| (key, Reverse(index)))
 }
@@ -123,7 +123,7 @@ impl<F: Scalar + Number> Question for Extremes<F> {
     }
 }
 
-/// A histogram: the number of elements in each bin.
+/// A reduction to a histogram: the number of elements in each bin.
 pub(crate) struct Histogram {
     of: Reduced,
     bins: u32,
@@ -140,7 +140,7 @@ impl Histogram {
 }
 
 impl Question for Histogram {
-    /// The counts of a part; empty if there was no answer.
+    /// The counts of a channel's elements; empty before the first result.
     type Part = Vec<u64>;
     type Whole = Vec<u64>;
 

@@ -13,9 +13,9 @@ use crate::ops::expr::{Expr, IntoExpr};
 use crate::ops::sealed::INTERNAL;
 use crate::ops::view::{Shape, Store, View};
 
-/// The number of elements fetched at a time, at most.
+/// The most elements fetched at a time.
 const BATCH: usize = 16 << 10;
-/// The number of bytes fetched at a time, at most.
+/// The most bytes fetched at a time.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// The number of elements fetched at a time.
@@ -39,9 +39,9 @@ fn batch_len<T: Element>() -> usize {
 pub trait Select<'a>: View<'a> {
     /// Returns the elements within bounds that meet a condition, with their indices, in ascending order.
     ///
-    /// The devices search and gather some thousands of elements at a time. Nothing else is copied, and the
-    /// iterator uses bounded memory, however many matches there are. If another thread writes to an
-    /// element meanwhile, the iterator may return the new value.
+    /// The devices search and gather some thousands of elements at a time. Nothing else is copied, so the
+    /// iterator needs bounded memory for any number of matches. If another thread writes to an element
+    /// meanwhile, the iterator may return the new value.
     ///
     /// # Errors
     /// The errors of [`section`](View::section); [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong).
@@ -93,7 +93,7 @@ impl<'a, V: View<'a>> Selected<'a, V> {
         Ok(Self { search, batch: batch_len::<V::Element>(), found: VecDeque::new() })
     }
 
-    /// Sets the number of elements fetched at a time.
+    /// Sets the number of elements fetched at a time, for tests.
     #[cfg(test)]
     pub(crate) fn by(self, batch: usize) -> Self {
         Self { batch, ..self }

@@ -22,9 +22,10 @@ use crate::ops::launch::{
 };
 use crate::ops::view::{SignedBox, StoredBox};
 
-/// Number of elements in a block.
+/// The number of elements in a block of a line.
 const BLOCK: usize = 1024;
-/// Number of results from which on an item reduces a whole line of any length: there are enough lines.
+/// From this number of lines on, a work-item reduces a whole line, because the lines suffice to use all GPU
+/// threads.
 const LINES_MIN: usize = 1 << 16;
 
 /// Kernel function: converts a number to another type.
@@ -54,8 +55,8 @@ pub fn greater<S: KernelNumber>(a: S, b: S) -> S {
     a.max(b)
 }
 
-/// Reduces a part of a line: `count` elements of one of several parts. Lines are along the middle one of
-/// three axes.
+/// Kernel: reduces `count` elements of a line, one of several parts. Lines are along the second of three
+/// axes.
 #[kernel(crate = vmarray_kernel)]
 fn reduced<
     T: KernelNumber + ElementMemory,
@@ -118,10 +119,10 @@ fn copied<S: ElementMemory>(x: &Own<S>, out: &mut Own<S>) {
     out.set(x.get());
 }
 
-/// Reads a box of elements, row by row.
+/// A function that reads a box of elements, row by row.
 pub(crate) type ReadBox<'a, T> = dyn Fn(&[Range<usize>]) -> Result<Vec<T>> + 'a;
 
-/// Elements with an axis to reduce.
+/// The elements of a view as lines along the axis to reduce.
 pub(crate) struct Lines<'a, T> {
     /// Name of the operation, for error messages.
     pub name: &'static str,
@@ -183,8 +184,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         write(&all, into)
     }
 
-    /// Reduces each block of each line. The results are ordered by block first: all lines of the first block,
-    /// then of the next.
+    /// Reduces each block of each line. The results are in the order of blocks: first the first block of all
+    /// lines, then the second block of all lines.
     fn partial<S, F, O>(
         &self,
         lines: PlacedElements<'_>,
@@ -205,7 +206,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Ok(partial)
     }
 
-    /// Computes all results from elements that are copied to a device piece by piece.
+    /// Copies the elements to a device piece by piece, and reduces them there.
     fn by_pieces<S, F, O>(&self, count: usize) -> Result<Vec<S>>
     where
         S: PrefixSummed,
@@ -260,8 +261,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Ok(all)
     }
 
-    /// Checks the results, which have the shape without the axis, or with length 1 along it; returns them as
-    /// a range if they are contiguous.
+    /// Checks the shape of the result: without the axis, or with length 1 along it. Returns the result as a
+    /// range if its elements are contiguous.
     fn checked_into<'b>(&self, mut into: PlacedElements<'b>) -> Result<PlacedElements<'b>> {
         let (mut kept, expected) = (self.extents.clone(), without(&self.extents, self.axis));
         kept[self.axis] = 1;
@@ -280,8 +281,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Ok(into)
     }
 
-    /// Returns the elements' places as a box of three axes: before the axis, along it, and behind it. None if
-    /// they are not stored in rows.
+    /// Returns the storage positions of the elements as a box of three axes: before the axis, along it, and
+    /// after it. `None` if they are not stored in rows.
     fn in_three_axes(&self) -> Option<StoredBox> {
         let stored = self.stored.as_ref().filter(|stored| !stored.is_tiled())?;
         let merged = |axes: &[DomainAxis]| -> Option<DomainAxis> {
@@ -301,19 +302,19 @@ impl<T: PrefixSummed> Lines<'_, T> {
         Some(StoredBox { axes })
     }
 
-    /// Returns true if items of a store can read the elements in place.
+    /// Returns true if work-items on the devices of a store can read the elements in place.
     fn can_be_read(&self, stored: &StoredBox, by: &dyn OperandStore) -> bool {
         let operand = Operand::new(self.store, stored.range().start);
         StripedArgument::new(0, &operand, stored, Vec::new(), by).is_some()
     }
 }
 
-/// Number of elements before an axis, along it, and behind it.
+/// Returns the numbers of elements along the axes before an axis, along it, and along the axes after it.
 fn around(extents: &[usize], axis: usize) -> [usize; 3] {
     [extents[..axis].iter().product(), extents[axis], extents[axis + 1..].iter().product()]
 }
 
-/// Row-major indices of the positions of a box.
+/// Returns the row-major indices of all positions in a box.
 fn numbers(of: &[Range<usize>], extents: &[usize]) -> Vec<usize> {
     of.iter().zip(extents).fold(vec![0], |numbers, (axis, extent)| {
         let next = |number: usize| axis.clone().map(move |at| number * extent + at);
@@ -321,14 +322,15 @@ fn numbers(of: &[Range<usize>], extents: &[usize]) -> Vec<usize> {
     })
 }
 
-/// Removes one of the axes.
+/// Returns a list without the entry of one axis.
 fn without<A: Clone>(axes: &[A], axis: usize) -> Vec<A> {
     let mut axes = axes.to_vec();
     axes.remove(axis);
     axes
 }
 
-/// Combines the results of blocks with the earlier result of each line, unless these blocks are the first.
+/// Combines the results of blocks with the result of earlier blocks in the same line. The first blocks have
+/// no earlier result.
 fn put_together<S: PrefixSummed, O: Function<(S, S), S>>(
     partial: &[S],
     parts: usize,
@@ -357,7 +359,7 @@ where
     run(&KernelVariants::of::<reduced<T, S, F, O>>()?, arguments, &LaunchOptions::USUAL)
 }
 
-/// Writes all results, which are in memory row by row.
+/// Writes all results, which are in host memory row by row.
 fn write<S: PrefixSummed>(all: &[S], into: PlacedElements<'_>) -> Result<()> {
     let (bytes, stride) = (bytemuck::cast_slice(all), size_of::<S>());
     let (listed, extents) = (ListedElements(bytes, stride), into.extents.clone());
@@ -368,7 +370,7 @@ fn write<S: PrefixSummed>(all: &[S], into: PlacedElements<'_>) -> Result<()> {
     run(&KernelVariants::of::<copied<S>>()?, arguments, &LaunchOptions::OF_LIBRARY)
 }
 
-/// Elements in host memory, row by row.
+/// A launch argument whose elements are in host memory, row by row.
 struct Listing<'a> {
     bytes: &'a [u8],
     stride: usize,
@@ -397,7 +399,7 @@ impl Broadcast for Listing<'_> {
     }
 }
 
-/// Placeholder for elements that are read in place, with their length in bytes.
+/// A placeholder for elements that are read in place, with their size in bytes.
 struct Nowhere(usize);
 
 impl Broadcast for Nowhere {

@@ -7,24 +7,24 @@ use vmarray_kernel::{KernelNumber, KernelScalar};
 
 use super::number::PrefixSummed;
 
-/// Elements of a block, and items of a group.
+/// The number of elements in a block, and of work-items in the group that processes it.
 pub(super) const BLOCK: usize = 1024;
 
-/// Distance of an element from the start of its row, if there are `before` more elements before the index.
-/// There are no rows if their length is 0.
+/// Returns the offset of an element in its row. `before` elements precede the element with index 0. A row
+/// length of 0 means that there are no rows.
 pub(super) fn since_start(index: usize, before: usize, row: usize) -> usize {
     if row == 0 { index + before } else { (index + before) % row }
 }
 
 const LANES: usize = 32;
 
-/// A block: prefix sums in rows of 32 elements, and prefix sums of the row totals.
+/// The sums of a block: prefix sums within groups of 32 elements, and prefix sums of the groups' totals.
 pub(super) struct BlockSums<T> {
     within: [[T; LANES]; LANES],
     all: [T; LANES],
 }
 
-/// Replaces each value by the sum of itself and the values before it, back to the start of its row.
+/// Replaces each value by its prefix sum, from the start of its row on.
 #[inline(always)]
 fn scan_lanes<T: KernelNumber>(values: &mut [T; LANES], distance: impl Fn(usize) -> usize) {
     for below in [1, 2, 4, 8, 16] {
@@ -85,7 +85,7 @@ impl<T: KernelNumber> BlockSums<T> {
         self.all[LANES - 1]
     }
 
-    /// Prefix sum of an element.
+    /// Returns the prefix sum of an element.
     #[inline(always)]
     fn value(&self, i: usize, is_exclusive: bool, carried: T, distance: usize) -> T {
         let (number, lane) = (i / LANES, i % LANES);
@@ -119,7 +119,8 @@ impl<T: KernelNumber> BlockSums<T> {
     }
 }
 
-/// Places in a launch: parameters in the order of the kernel's, the index of its first item first.
+/// Parameters of a launch on the host, in the order of the kernel's parameters. The index of the first
+/// work-item comes first.
 struct BlockPlaces {
     first: u64,
     before: usize,
@@ -131,8 +132,8 @@ impl BlockPlaces {
         Self { first: items.param(0), before: items.param(1) as usize, row: items.param(2) as usize }
     }
 
-    /// Calls a function with each block of some items: its number, the number of elements before it, and the
-    /// elements. Writes the elements back if it returns true.
+    /// Calls a function for each block of some work-items, with its number, the number of elements before it,
+    /// and the elements. If the function returns true, writes the elements back.
     fn each_block<T: PrefixSummed>(
         &self,
         items: &HostItems<'_>,
@@ -152,7 +153,7 @@ impl BlockPlaces {
     }
 }
 
-/// Native form of the groups of [`block_sums`](super::block_sums).
+/// Host form of the kernel [`block_sums`](super::block_sums): processes a group at a time.
 pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
     let (places, mut block) = (BlockPlaces::of(items), BlockSums::<T>::new());
     places.each_block::<T>(items, 0, |number, before, elements| {
@@ -167,7 +168,7 @@ pub(super) fn block_sums_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Repo
     })
 }
 
-/// Native form of the groups of [`written`](super::written).
+/// Host form of the kernel [`written`](super::written): processes a group at a time.
 pub(super) fn written_on_host<T: PrefixSummed>(items: &HostItems<'_>) -> Report {
     let (places, is_exclusive, mut block) =
         (BlockPlaces::of(items), items.param(3) != 0, BlockSums::<T>::new());

@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::base::stats::Counters;
 use crate::ops::executor::{Examination, Operand, OperandStore};
 
-/// Elements in host memory, with their length in bytes.
+/// Elements in host memory, and the size of an element in bytes.
 pub(super) struct ListedElements<'a>(pub &'a [u8], pub usize);
 
 impl OperandStore for ListedElements<'_> {

@@ -22,10 +22,10 @@ use crate::base::element::Element;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait PrefixSummed: KernelNumber<Native = Self> + expr::Number + ElementMemory + Element {
-    /// True if sums have the same bits in any order of additions.
+    /// True if sums have the same bits for any order of additions.
     #[doc(hidden)]
     const IS_EXACT: bool;
-    /// Type of the sum of a block.
+    /// Type of the sums of blocks.
     #[doc(hidden)]
     type Sum: Clone + Default + Send;
     /// Kernel function that returns the bits of a number.
@@ -37,7 +37,7 @@ pub trait PrefixSummed: KernelNumber<Native = Self> + expr::Number + ElementMemo
     fn added(sum: &Self::Sum, other: &Self::Sum) -> Self::Sum;
     #[doc(hidden)]
     fn rounded(sum: &Self::Sum) -> Self;
-    /// Converts a sum to two words.
+    /// Converts a sum to two 64-bit words.
     #[doc(hidden)]
     fn words(sum: &Self::Sum) -> [u64; 2];
     #[doc(hidden)]

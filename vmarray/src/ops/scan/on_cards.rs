@@ -15,13 +15,14 @@ use crate::base::error::Result;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 use crate::ops::sort::{TileState, TileStates, is_unsupported, of_each, refusal, scan_kernel, scan_tile};
 
-/// Flags of the kernel: exclusive sums; only the sums of tiles; tiles receive their carry.
+/// Flags of the kernel, for three variants: exclusive sums; only the sums of tiles; each tile receives its
+/// carry.
 const IS_EXCLUSIVE: u64 = 1;
 const TELLS: u64 = 2;
 const IS_TOLD: u64 = 4;
 
-/// Writes prefix sums if GPUs with access to each other have the elements; else returns false without a
-/// change.
+/// Writes prefix sums by GPUs, if all elements are on GPUs that can access each other. Otherwise returns
+/// false without a change.
 pub(super) fn scan_on_cards<T: PrefixSummed>(scan: &PrefixScan<'_>) -> Result<bool> {
     let is_gpu = |device: &Arc<dyn Device>| device.info().kind.is_gpu();
     scan.store.change_on_devices(&scan.range, None, &is_gpu, &mut |shares, striping, begin_write| {
@@ -87,12 +88,12 @@ fn scan_shares<T: PrefixSummed>(
     written.into_iter().collect::<Result<()>>().map_or_else(DeviceOutcome::Lost, |()| DeviceOutcome::Done)
 }
 
-/// Elements of a channel, in tiles.
+/// The scan of one channel's elements, in tiles.
 struct ShareScan<'a> {
     states: TileStates<'a>,
     kernel: &'static VerifiedKernel,
     channel: u64,
-    /// Number of its first tile in the channel.
+    /// Number of the first tile, counted in the channel.
     first_tile: u64,
     params: [u64; 7],
 }
@@ -125,7 +126,7 @@ impl<'a> ShareScan<'a> {
     }
 }
 
-/// Replaces the sums of tiles by their carries.
+/// Replaces the sum of each tile by the carry into the tile.
 fn carry<T: PrefixSummed>(
     scan: &PrefixScan<'_>,
     striping: Striping,
@@ -169,7 +170,7 @@ mod tests {
     use crate::ops::sort::CardModel;
     use crate::prelude::*;
 
-    /// Compares results of the OpenCL C kernels, on one channel and on several, with results of the host.
+    /// Tests that the OpenCL C kernels have the same results as the host, on one channel and on several.
     fn check<T: PrefixSummed + PartialOrd + std::fmt::Debug>(
         device: &Arc<CardModel>,
         value: impl Fn(u64) -> T,

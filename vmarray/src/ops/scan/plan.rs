@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::ops::executor::ResultStore;
 
-/// A prefix sum over elements of a store.
+/// The parameters of a prefix sum over elements of a store.
 pub(crate) struct PrefixScan<'a> {
     pub store: &'a dyn ResultStore,
     /// The number of elements in a page.

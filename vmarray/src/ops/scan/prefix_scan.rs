@@ -21,23 +21,23 @@ use crate::ops::launch::{
     Appended, Bound, Inside, KernelVariants, LaunchOptions, PlacedElements, run, values,
 };
 
-/// Least number of elements for a launch on a GPU.
+/// The least number of elements for which the native GPU kernels are used.
 const ON_CARDS_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
-/// Bytes of a piece that the host scans.
+/// The size in bytes of a piece that the host scans at a time.
 pub(crate) const PIECE_BYTES: usize = 4 << 20;
 
-/// The rows of a scan.
+/// The rows of a scan; a new sum begins at each row.
 #[derive(Clone, Copy, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
 struct ScannedRows {
-    /// Number of elements before the first item.
+    /// Number of elements before the first work-item.
     before: usize,
-    /// Number of elements of a row.
+    /// Number of elements in a row.
     len: usize,
 }
 
-/// The same for an element of a block, from the distance of the block's first element. Each block divides by
-/// the row length once, because a division takes a GPU as long as all other operations.
+/// Kernel function: returns an element's offset in its row, from the offset of the block's first element. A
+/// block divides by the row length only once, because a division takes a GPU as long as all other operations.
 #[kernel(crate = vmarray_kernel)]
 fn within_row<const HAS_ROWS: usize>(first: usize, within: usize, row: usize) -> usize {
     let mut distance = first + within;
@@ -51,7 +51,7 @@ fn within_row<const HAS_ROWS: usize>(first: usize, within: usize, row: usize) ->
     distance
 }
 
-/// Distance of a block's first element from the start of its row.
+/// Kernel function: returns the offset in its row of a block's first element.
 #[kernel(crate = vmarray_kernel)]
 fn first_in_row<const HAS_ROWS: usize>(first: usize, row: usize) -> usize {
     let mut distance = first;
@@ -61,7 +61,7 @@ fn first_in_row<const HAS_ROWS: usize>(first: usize, row: usize) -> usize {
     distance
 }
 
-/// Sum of the values of a lane and of all lanes before it, back to the start of its row.
+/// Kernel function: returns the prefix sum over 32 lanes, from the start of the lane's row on.
 #[kernel(crate = vmarray_kernel)]
 fn scanned<T: KernelNumber>(x: T, lane: usize, distance: usize) -> T {
     let mut sum = x;
@@ -75,7 +75,8 @@ fn scanned<T: KernelNumber>(x: T, lane: usize, distance: usize) -> T {
     sum
 }
 
-/// Returns the sum of each block, or of its part in the row of its last element: block number and bits.
+/// Kernel: computes the sum of each block, from the start of its last element's row on. Returns the number of
+/// the block and the bits of the sum.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 fn block_sums<T: KernelNumber + ElementMemory, B: Function<(T,), u64>, const HAS_ROWS: usize>(
     at: At<1>,
@@ -99,7 +100,7 @@ fn block_sums<T: KernelNumber + ElementMemory, B: Function<(T,), u64>, const HAS
     }
 }
 
-/// Writes the prefix sums of each block, plus the carry into it.
+/// Kernel: writes the prefix sums of each block, plus the carry into the block.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 fn written<T: KernelNumber + ElementMemory, const HAS_ROWS: usize>(
     at: At<1>,
@@ -165,12 +166,12 @@ impl PrefixScan<'_> {
         self.write(&rest, head.len(), &before)
     }
 
-    /// Returns the tree node of a block of `len` elements that ends at distance `end` from the first.
+    /// Returns the tree node of a block with `len` elements, which ends at offset `end` of the scanned range.
     fn node<T: PrefixSummed>(&self, sum: T, end: usize, len: usize) -> SumTreeNode<T> {
         SumTreeNode { sum: sum.as_sum(), begins: end > 0 && since_start(end - 1, 0, self.row) < len }
     }
 
-    /// Computes the sums of blocks.
+    /// Computes the sum of each block by a launch.
     fn block_sums<T: PrefixSummed>(&self, of: &Range<usize>, before: usize) -> Result<Vec<T>> {
         let count = of.len().div_ceil(BLOCK);
         let (mut totals, mut sums) = (Vec::<[u64; 2]>::with_capacity(count), zeroed_vec::<T>(count)?);
@@ -189,7 +190,7 @@ impl PrefixScan<'_> {
         Ok(sums)
     }
 
-    /// Writes the prefix sums of blocks with these carries.
+    /// Writes the prefix sums of blocks by a launch, given the carry into each block.
     fn write<T: PrefixSummed>(&self, of: &Range<usize>, before: usize, carried: &[T]) -> Result<()> {
         let listed = ListedElements(bytemuck::cast_slice(carried), size_of::<T>());
         let all = PlacedElements {
@@ -236,8 +237,8 @@ impl PrefixScan<'_> {
     }
 }
 
-/// Writes the prefix sums of adjacent lines: `lines` has one element of each line after the other. `sums` are
-/// the carries, and become the totals.
+/// Writes the prefix sums of several lines. `lines` has one element of every line after the other. `sums`
+/// contains the carries, and receives the totals.
 pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], is_exclusive: bool) {
     for elements in lines.chunks_exact_mut(sums.len()) {
         for (element, sum) in elements.iter_mut().zip(&mut *sums) {
@@ -248,7 +249,7 @@ pub(crate) fn scan_lines<T: PrefixSummed>(lines: &mut [T], sums: &mut [T::Sum], 
     }
 }
 
-/// Launches a kernel whose groups have a native form on the host.
+/// Launches a kernel that has a compiled host form.
 fn launch<K: Kernel>(form: HostForm, arguments: Vec<Bound<'_>>) -> Result<()> {
     let mut kernels = KernelVariants::of::<K>()?;
     kernels.host = Some(form);

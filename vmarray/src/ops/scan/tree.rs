@@ -6,7 +6,7 @@
 
 use super::number::PrefixSummed;
 
-/// A node of the tree: the sum of its elements, back to the start of the last one's row.
+/// A node of the tree: the sum of its elements, from the start of the last element's row on.
 #[derive(Clone)]
 pub(super) struct SumTreeNode<T: PrefixSummed> {
     pub sum: T::Sum,
@@ -22,7 +22,7 @@ impl<T: PrefixSummed> Default for SumTreeNode<T> {
 }
 
 impl<T: PrefixSummed> SumTreeNode<T> {
-    /// Combines two nodes; `later` comes second.
+    /// Combines this node with the node `later`, which follows it.
     fn then(&self, later: &Self) -> Self {
         if later.begins {
             return later.clone();
@@ -31,13 +31,13 @@ impl<T: PrefixSummed> SumTreeNode<T> {
     }
 }
 
-/// Carry into a block, or into a tile with the length of a node.
+/// The carry into the next block, or into a tile with the length of a node.
 pub(super) struct Carried<T: PrefixSummed> {
-    /// Number of the block.
+    /// Number of the next block.
     number: u64,
-    /// For each n, the last node of 2^n blocks that ends before the block.
+    /// For each n, the last complete node of 2^n blocks before the next block.
     nodes: Vec<SumTreeNode<T>>,
-    /// For each n, the carry into the last reached block whose number is an odd multiple of 2^n.
+    /// For each n, the carry into the last block so far whose number is an odd multiple of 2^n.
     before: Vec<SumTreeNode<T>>,
 }
 
@@ -52,7 +52,8 @@ impl<T: PrefixSummed> Carried<T> {
         self.at(self.number).sum
     }
 
-    /// Carry into an earlier block, whose number is this block's with some of the lowest bits cleared.
+    /// Returns the carry into an earlier block, whose number is the present number with some of the lowest
+    /// bits cleared.
     fn at(&self, number: u64) -> SumTreeNode<T> {
         self.before.get(number.trailing_zeros() as usize).cloned().unwrap_or_default()
     }

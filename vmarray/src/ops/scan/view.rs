@@ -29,9 +29,9 @@ use crate::ops::view::{Linear, Store as _, StoreMut as _, View, ViewMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Scan<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: PrefixSummed> {
-    /// Replaces each element of a range by the sum of all elements of the range up to it, and returns the
-    /// sum of all. All devices of the elements work in place. A single GPU reads the range once, other
-    /// devices read it twice; each element is written once.
+    /// Replaces each element of a range by the sum of all elements of the range up to and including it.
+    /// Returns the sum of all. All devices of the elements work in place. A single GPU reads the range once,
+    /// other devices read it twice; each element is written once.
     ///
     /// Integers wrap. Floats are added in an order that does not depend on devices or pages. Blocks of 1024
     /// elements, counted from the start of the array or source, are summed by steps of Hillis and Steele. A
@@ -55,8 +55,8 @@ pub trait Scan<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: PrefixSummed
         prefix_sums(self, bounds, false)
     }
 
-    /// Replaces each element of a range by the sum of all elements of the range before it, the first one
-    /// by zero. Returns the sum of all. See [`prefix_sum`](Self::prefix_sum).
+    /// Replaces each element of a range by the sum of all earlier elements of the range, and the first
+    /// element by zero. Returns the sum of all. See [`prefix_sum`](Self::prefix_sum).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -35,22 +35,22 @@ impl CardModel {
         Self::over(Arc::new(HostDevice::new(64 << 20).unwrap()), kind)
     }
 
-    /// Creates a device without forward progress. It runs the sort's kernels in RAM by the interpreter.
+    /// Creates a simulated GPU without forward progress. It interprets the sort's kernels in RAM.
     fn without_progress() -> Self {
         let mut card = Self::new();
         card.info.forward_progress = false;
         card
     }
 
-    /// Creates a device that reports this kind. An inner OpenCL device runs the kernels itself.
+    /// Creates a device that reports this kind, and passes kernels to an inner OpenCL device.
     fn over(inner: Arc<dyn Device>, kind: DeviceKind) -> Self {
         let mut info = inner.info().clone();
         info.kind = kind;
         Self { inner, info }
     }
 
-    /// All OpenCL devices of the machine, as GPUs; and once more with long memory allocated in several
-    /// pieces.
+    /// Returns all OpenCL devices of the machine as GPUs. Each is returned a second time with long memory
+    /// split into several allocations.
     #[cfg(feature = "opencl")]
     pub(crate) fn all_in_opencl() -> Vec<Self> {
         use crate::opencl::{OpenClDevice, OpenClOptions, devices};
@@ -81,7 +81,7 @@ fn words(bytes: &[u8], stride: u64) -> Vec<u64> {
     bytes.chunks_exact(stride as usize).map(word).collect()
 }
 
-/// Runs a native kernel, given the words of its views, the bytes of an element of each, and the parameters.
+/// Runs a native kernel on the words of its views. An element of view `i` has `strides[i]` bytes.
 fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
     let bits = 8 * strides[0];
     let ordered = |flips: &[u64], word: u64| {
@@ -126,7 +126,7 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
     }
 }
 
-/// Returns the start of a view, and its length in bytes.
+/// Returns the start address of a view, and its length in bytes.
 fn place<'a>(view: &kernel::LaunchView<'a>) -> (DeviceSpan<'a>, u64) {
     match *view {
         kernel::LaunchView::Run(elements) => (elements.start, elements.count * elements.stride),
@@ -197,7 +197,7 @@ unsafe impl Device for CardModel {
     }
 }
 
-/// Returns keys of several kinds: random, few distinct ones, almost all in one bucket, in order.
+/// Returns keys of a kind: random, few distinct, almost all in one bucket, or in order.
 fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
     let key = |at: usize| match kind % 5 {
         0 => random.next(),

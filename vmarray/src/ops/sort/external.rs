@@ -35,19 +35,19 @@ use crate::base::registered_memory::{RegisteredMemory, RegisteredScratch};
 use crate::base::scoped_threads::{CORES, each};
 use crate::ops::executor::{DeviceOutcome, ImportedHome, ImportedShare};
 
-/// Shorter ranges are sorted in RAM.
+/// Shorter ranges (in bytes) are sorted in RAM.
 const BYTES_MIN: usize = if cfg!(test) { 256 } else { 16 << 20 };
-/// Maximum length of ranges that are sorted as a whole, if a GPU has memory for twice their length.
+/// The longest range, in bytes, that is sorted as one piece if a GPU has memory for twice its length.
 const WHOLE_BYTES_MAX: usize = if cfg!(test) { 4 << 10 } else { 1 << 30 };
-/// Maximum number of copies in a submission.
+/// The most copies in one submission.
 const BATCH: usize = 256;
-/// Bytes that a thread copies at a time, and that justify one more thread.
+/// The bytes that a thread copies at a time; another thread is used for each such part.
 const PART_BYTES: usize = 1 << 20;
 
-/// The method of an external sort.
+/// The method of an external sort: as a whole, or in pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ExternalPlan {
-    /// As one piece.
+    /// All elements form one piece, which one GPU sorts.
     Whole,
     InPieces(AreaLayout),
 }
@@ -67,7 +67,7 @@ impl ExternalPlan {
     }
 }
 
-/// Sorts keys of the program's memory. No key is lost if a GPU fails.
+/// Sorts keys in the program's memory by GPUs. If a GPU fails, no key is lost.
 pub(super) fn sort(elements: ImportedHome<'_>, order: KeyOrder, plan: ExternalPlan) -> DeviceOutcome {
     let ImportedHome { memory, shares: lanes } = elements;
     let stride = lanes[0].share.keys.stride as usize;
@@ -87,7 +87,7 @@ pub(super) fn sort(elements: ImportedHome<'_>, order: KeyOrder, plan: ExternalPl
     sorted.unwrap_or_else(|other| other)
 }
 
-/// Sorts the keys at `home`, which the import of each lane has at its offset.
+/// Sorts the keys in the memory `home`, which the GPU of each lane has imported.
 fn sort_in_steps(
     home: RacySlice<'_, u8>,
     mut lanes: Vec<ImportedShare<'_>>,
@@ -128,8 +128,8 @@ fn sort_in_steps(
     sorted
 }
 
-/// Elements by their place in an [`AreaLayout`]: elements at home, and elements in the spare memory, which
-/// counts as before and behind them.
+/// The memory of the sort, addressed by positions in an [`AreaLayout`]: the elements' own memory, and spare
+/// memory before and behind it.
 struct Ram<'a> {
     home: RacySlice<'a, u8>,
     spare: RacySlice<'a, u8>,
@@ -140,8 +140,8 @@ struct Ram<'a> {
 }
 
 impl<'a> Ram<'a> {
-    /// Returns true if the element at a place is at home; its byte offset; and the next place on the other
-    /// side.
+    /// Locates a position. Returns true if it is in the elements' own memory, its offset in bytes, and the
+    /// next position that is in the other memory.
     fn find(&self, at: usize) -> (bool, usize, usize) {
         let end = self.before + self.len;
         match at {
@@ -151,13 +151,13 @@ impl<'a> Ram<'a> {
         }
     }
 
-    /// The memory with the element at a place, and its offset in bytes.
+    /// Returns the memory that contains a position, and the offset in bytes.
     fn place(&self, at: usize) -> (&RacySlice<'a, u8>, usize) {
         let (is_home, byte, _) = self.find(at);
         (if is_home { &self.home } else { &self.spare }, byte)
     }
 
-    /// Copies elements to free places. No device accesses the elements or the places.
+    /// Copies elements to free positions. No device may access these elements or positions.
     fn copy(&self, moves: &[PlannedCopy]) {
         let most = PART_BYTES / self.stride;
         let mut parts = Vec::new();
@@ -191,9 +191,9 @@ impl<'a> Ram<'a> {
         memory.write(byte, &word.to_le_bytes()[..self.stride]);
     }
 
-    /// Fills the places behind the elements with padding: the greatest key. Unless `is_new`, padding may be
-    /// mixed with elements; elements found in these places are first moved to the place of some padding
-    /// before them.
+    /// Fills the positions behind the elements with padding, the greatest key. Unless `is_new`, padding may
+    /// be mixed with elements. Elements found there first move to positions of padding among the elements
+    /// before.
     fn pad(&self, behind: Range<usize>, is_new: bool) {
         let greatest = u64::MAX >> (64 - 8 * self.stride);
         let (padding, mut at) = (self.order.word(greatest, self.stride as u64), self.before);
@@ -210,7 +210,7 @@ impl<'a> Ram<'a> {
     }
 }
 
-/// The sorter of a GPU, and the spare memory as imported by the GPU.
+/// A GPU with its sorter, and the spare memory as imported by the GPU.
 struct Card<'a> {
     lane: &'a ImportedShare<'a>,
     spare: Option<&'a RegisteredMemory>,
@@ -224,7 +224,8 @@ struct ExternalSort<'a> {
 }
 
 impl ExternalSort<'_> {
-    /// Sorts all elements as one piece. A thread copies them to the spare memory meanwhile.
+    /// Sorts all elements as one piece. Meanwhile a thread copies them to the spare memory, so that a failure
+    /// loses none.
     fn at_once(&self) -> Result<()> {
         let len = self.ram.len;
         let [from, to] = [0, 0].map(|start| once(start..len).collect());
@@ -267,8 +268,8 @@ impl ExternalSort<'_> {
         pass(&layout.second_pass(&runs, &cuts, |moves| ram.copy(moves)))
     }
 
-    /// Runs the jobs of each GPU, and concurrently `meanwhile` on one thread. Returns the number of finished
-    /// jobs of each GPU, even after a failure.
+    /// Runs the jobs of all GPUs, and meanwhile calls `meanwhile` on one thread. Returns the number of
+    /// finished jobs of each GPU, even after a failure.
     fn run(&self, jobs: &[PieceJob], meanwhile: &(dyn Fn() + Sync)) -> (Vec<usize>, Result<()>) {
         let has_failed = AtomicBool::new(false);
         let outcomes = of_each(self.cards.len(), self.cards.len(), |number| {
@@ -281,7 +282,7 @@ impl ExternalSort<'_> {
         (done, sorted.into_iter().collect())
     }
 
-    /// Runs the jobs of a GPU in order, and counts the jobs whose elements have arrived in their target.
+    /// Runs the jobs of one GPU in order. Counts the jobs whose elements have arrived at their target.
     fn run_lane(
         &self,
         number: usize,
@@ -335,7 +336,7 @@ impl ExternalSort<'_> {
 }
 
 impl Card<'_> {
-    /// Submits copies of consecutive ranges to the GPU, or from the GPU.
+    /// Submits copies of consecutive ranges to or from the GPU.
     fn copy(
         &self,
         ram: &Ram<'_>,

@@ -26,20 +26,20 @@ use crate::base::scratch_pool::ScratchVec;
 use crate::ops::executor::Operand;
 use crate::ops::view::{INTERNAL, StoreMut};
 
-/// Bytes of a piece that is sorted in RAM, with as many bytes of scratch memory. More if piece and scratch
-/// memory leave half of the free RAM.
+/// The bytes of a piece that is sorted in RAM, in addition to scratch memory of the same size. A piece is
+/// longer if half of the free RAM then remains.
 const PIECE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 30 };
-/// Least length of a piece before the sort reports a lack of memory.
+/// The least bytes of a piece. If memory does not suffice for it, the sort returns an error.
 const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
-/// Bytes of a piece that is sorted in RAM, with as many bytes of scratch memory.
+/// Returns the bytes of a piece that is sorted in RAM, in addition to scratch memory of the same size.
 pub(crate) fn bytes_in_ram() -> usize {
     let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
     let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
     PIECE_BYTES.max(quarter)
 }
 
-/// Sorts the elements of a range of a store, and optional values by the same order.
+/// Sorts the elements of a range of a store, and permutes optional values in the same way.
 pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
@@ -82,13 +82,13 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     })
 }
 
-/// Returns true if the elements are already in order. Stops soon after a pair of elements out of order.
+/// Returns true if the elements are already in order. Stops soon after the first two elements out of order.
 fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
     store: &S,
     range: &Range<usize>,
     order: KeyOrder,
 ) -> Result<bool> {
-    /// Number of elements in the first read, and in the longest.
+    /// The number of elements in the first read, and in the longest read.
     const FIRST: usize = 4 << 10;
     const MOST: usize = 512 << 10;
     /// Number of elements that a thread compares at a time.
@@ -156,7 +156,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         done
     }
 
-    /// Merges two sorted neighbours.
+    /// Merges two neighbouring sorted ranges in place.
     fn merge(&mut self, start: usize, middle: usize, end: usize) -> Result<()> {
         if start == middle || middle == end || self.key_at(middle - 1)? <= self.key_at(middle)? {
             return Ok(());
@@ -221,7 +221,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         Ok(())
     }
 
-    /// Swaps `len` elements from `one` on with the elements from `two` on.
+    /// Swaps the `len` elements from `one` on with the `len` elements from `two` on.
     fn swap(&mut self, one: usize, two: usize, len: usize) -> Result<()> {
         let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let (at_once, stride) = (piece.keys.len(), self.stride());
@@ -242,7 +242,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
     }
 }
 
-/// Copies values of `stride` bytes in the order of `numbers`: the value with the first index comes first.
+/// Copies values of `stride` bytes in the order of `numbers`: the value number `numbers[0]` comes first.
 fn permute(from: &[u8], to: &mut [u8], stride: usize, numbers: &[u32]) {
     for (to, number) in to.chunks_exact_mut(stride).zip(numbers) {
         to.copy_from_slice(&from[*number as usize * stride..][..stride]);

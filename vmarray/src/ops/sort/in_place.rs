@@ -18,16 +18,17 @@ use super::onesweep::{DIGITS, is_unsupported};
 use crate::base::progress::Steps;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
-/// Least and greatest bytes of keys and values in one sort; it uses twice that as scratch memory.
+/// Least and greatest bytes of keys and values in a piece. The sort uses scratch memory for two pieces.
 const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };
 /// Number of blocks in a piece.
 const BLOCKS_OF_PIECE: u64 = if cfg!(test) { 64 } else { 1024 };
-/// Spare blocks: one partial block for each bucket, and the blocks that contain the ends of the sorted range.
+/// Number of spare blocks: one partial block for each bucket, and the blocks at both ends of the sorted
+/// range.
 const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
-/// Short buckets are sorted together up to this fraction of a piece.
+/// Short buckets are sorted together, up to a piece divided by this number.
 const TOGETHER: u64 = 16;
 
-/// Sorts the keys of one or more shares.
+/// Sorts the keys of one or more channels in place.
 pub(super) fn sort(
     shares: &[ChannelShare<'_>],
     dealing: Striping,
@@ -89,7 +90,7 @@ fn with_memory(sorter: &Sorter<'_>, homes: KeyHomes<'_, '_>) -> DeviceOutcome {
     DeviceOutcome::Done
 }
 
-/// Home addresses of keys by number.
+/// The mapping from the number of a key to its address in home slots.
 #[derive(Clone, Copy)]
 struct KeyHomes<'s, 'a> {
     shares: &'s [ChannelShare<'a>],
@@ -97,8 +98,7 @@ struct KeyHomes<'s, 'a> {
 }
 
 impl<'s> KeyHomes<'s, '_> {
-    /// Returns the place of key `number`, and the number of keys, at most `keys`, that are contiguous from
-    /// there.
+    /// Returns the address of key `number`, and the number of contiguous keys from there on, at most `keys`.
     fn first_of(&self, number: u64, keys: u64) -> (KeysPlace<'s>, u64) {
         let (share, own, here) = match self.shares {
             [share] => (share, number, keys),
@@ -123,38 +123,38 @@ impl<'s> KeyHomes<'s, '_> {
     }
 }
 
-/// Place of consecutive keys.
+/// The location of consecutive keys.
 #[derive(Clone, Copy)]
 enum KeysAt<'s> {
-    /// At home, from this number on.
+    /// In the home slots, from the key with this number on.
     Home(u64),
     Beside(KeysPlace<'s>),
 }
 
 struct InPlace<'s, 'a> {
-    /// The sorter of the first share.
+    /// The sorter of the first channel.
     sorter: &'s Sorter<'a>,
     homes: KeyHomes<'s, 'a>,
-    /// Keys in a block, and in a piece.
+    /// Number of keys in a block, and in a piece.
     block: u64,
     piece: u64,
-    /// Memory of two pieces, and of the spare blocks.
+    /// Scratch memory of two pieces, and of the spare blocks.
     beside: [KeysPlace<'s>; 2],
     spare: KeysPlace<'s>,
-    /// True if the device has accepted the kernels.
+    /// True after the device has accepted the kernels.
     has_begun: bool,
-    /// The first failure; after it, keys are only gathered.
+    /// The first failure. Afterwards the sort only gathers the keys, so that none is lost.
     failure: Option<backend_api::Error>,
 }
 
-/// Keys in a list of blocks, all full except the last.
+/// The keys of a bucket, in a list of blocks. All blocks are full except the last.
 #[derive(Clone, Default)]
 struct BlockList {
     blocks: Vec<usize>,
     keys: u64,
 }
 
-/// Buckets of a range, and free blocks. Blocks of the range come first, then the spare ones.
+/// The buckets of a range, and its free blocks. Blocks of the range come first, then the spare blocks.
 struct Buckets {
     first: u64,
     of_range: usize,
@@ -163,10 +163,10 @@ struct Buckets {
 }
 
 impl<'s> InPlace<'s, '_> {
-    /// Sorts a range, or splits it into consecutive parts that are still unsorted.
+    /// Sorts a range, or divides it into consecutive parts. Returns the parts that are still unsorted.
     ///
     /// # Errors
-    /// After an error keys are lost.
+    /// After an error, some keys are lost.
     fn range(&mut self, range: &Range<u64>) -> backend_api::Result<Vec<Range<u64>>> {
         let keys = range.end - range.start;
         let counts = match self.counts(range) {
@@ -205,7 +205,7 @@ impl<'s> InPlace<'s, '_> {
         self.collect(buckets, counts)
     }
 
-    /// Returns contiguous keys from a number on, up to a piece: in place, or copied.
+    /// Returns up to a piece of contiguous keys from a number on: in place, or as a copy.
     fn side_by_side(&self, number: u64, keys: u64) -> backend_api::Result<KeysPlace<'s>> {
         let (home, here) = self.homes.first_of(number, keys);
         if here == keys {
@@ -215,7 +215,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(self.beside[1])
     }
 
-    /// Counts the values of each digit in a range.
+    /// Counts the keys with each value of each digit in a range.
     fn counts(&self, range: &Range<u64>) -> backend_api::Result<Vec<u64>> {
         let (home, here) = self.homes.first_of(range.start, range.end - range.start);
         if here == range.end - range.start {
@@ -231,7 +231,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(all)
     }
 
-    /// Records a failure that leaves keys in place; returns their place.
+    /// Records a failure that leaves the keys in place, and returns their location.
     fn place_of<'p>(
         &mut self,
         sorted: Result<KeysPlace<'p>, (KeysPlace<'p>, backend_api::Error)>,
@@ -242,7 +242,7 @@ impl<'s> InPlace<'s, '_> {
         })
     }
 
-    /// Copies the only instance of keys: tries again after a failure.
+    /// Copies keys that exist only once. After a failure, tries again.
     fn copy(&mut self, copies: &[(KeysAt<'s>, KeysAt<'s>, u64)]) -> backend_api::Result<()> {
         self.copy_once(copies).or_else(|error| {
             self.failure.get_or_insert(error);
@@ -273,7 +273,7 @@ impl<'s> InPlace<'s, '_> {
         }
     }
 
-    /// Distributes keys to buckets by a digit; fewer if a step fails.
+    /// Distributes keys to buckets by a digit. If a step fails, stops early.
     fn deal(&mut self, buckets: &mut Buckets, digit: usize, keys: u64) -> backend_api::Result<()> {
         let mut dealt = 0;
         while dealt < keys && self.failure.is_none() {
@@ -319,8 +319,8 @@ impl<'s> InPlace<'s, '_> {
         Ok(())
     }
 
-    /// Sorts the keys of buckets, and writes them to their final places. Returns the ranges that are still
-    /// unsorted. After a failure it leaves them in an unspecified order.
+    /// Sorts the keys of buckets, and writes them to their final positions. Returns the ranges that are still
+    /// unsorted. After a failure it writes the keys in an unspecified order.
     fn collect(&mut self, mut buckets: Buckets, counts: &[u64]) -> backend_api::Result<Vec<Range<u64>>> {
         let (mut longer, mut to, mut number) = (Vec::new(), 0, 0);
         while number < DIGITS {
@@ -362,7 +362,8 @@ impl<'s> InPlace<'s, '_> {
         Ok(longer)
     }
 
-    /// Gathers keys of a bucket behind others in scratch memory, up to a piece; returns their number.
+    /// Gathers keys of a bucket in scratch memory, after earlier keys there, up to a piece. Returns the
+    /// number of keys.
     fn bring(&mut self, buckets: &mut Buckets, bucket: &mut BlockList, at: u64) -> backend_api::Result<u64> {
         let whole = ((self.piece - at) / self.block) as usize;
         let taken = if bucket.keys <= self.piece - at { bucket.blocks.len() } else { whole };
@@ -378,7 +379,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(brought)
     }
 
-    /// Writes the keys of a bucket to their final place, unsorted; returns the place after them.
+    /// Writes the keys of a bucket to their final range, unsorted. Returns the end of the range.
     fn write_unsorted(
         &mut self,
         buckets: &mut Buckets,
@@ -394,8 +395,7 @@ impl<'s> InPlace<'s, '_> {
         Ok(to)
     }
 
-    /// Moves blocks out of the target of the next write, of other buckets and of this one. Earlier targets
-    /// are already written.
+    /// Moves blocks of all buckets out of the target of the next write. Earlier targets are already written.
     fn vacate(
         &mut self,
         buckets: &mut Buckets,

@@ -17,7 +17,7 @@ use backend_api::{CodeLanguage, Device};
 use super::onesweep::{self, MoveKernel, OfLengths};
 use crate::ops::executor::LibraryKernel;
 
-/// Stages with native code for some device.
+/// The stages of sorts that have native code for some device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Count,
@@ -25,9 +25,10 @@ enum Stage {
     Merge,
 }
 
-/// Returns true if a device runs the native code of a stage.
+/// Returns true if a device runs a stage as native code.
 fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
-    /// With `VMARRAY_SORT_KERNELS=lowered` all devices run the kernels, to measure them.
+    /// If the variable `VMARRAY_SORT_KERNELS` is `lowered`, all devices run the kernel language, for
+    /// measurements.
     static ARE_ALL_LOWERED: OnceLock<bool> = OnceLock::new();
     let lowered = || std::env::var_os("VMARRAY_SORT_KERNELS").is_some_and(|value| value == "lowered");
     let language = [CodeLanguage::Ptx, CodeLanguage::OpenClC].into_iter().find(|of| device.info().takes(*of));
@@ -42,8 +43,8 @@ fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
     is_native && !*ARE_ALL_LOWERED.get_or_init(lowered)
 }
 
-/// Returns the kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Views: the keys, and for each
-/// count two words. Values: the number of keys, and the two words of the key order.
+/// Returns the kernel that counts the digits of keys of 1, 2, 4 or 8 bytes. Its views are the keys, and two
+/// words for each count. Its values are the number of keys, and the two words of the key order.
 pub(super) fn count_kernel(device: &Arc<dyn Device>, key_bytes: u64) -> Option<&'static LibraryKernel> {
     static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
     if runs_native_code(Stage::Count, device) {
@@ -75,19 +76,19 @@ pub(super) fn move_kernel(
     })
 }
 
-/// Returns the kernel that finds the start and the end of each tile of a merge in the first run, for keys of
-/// 1, 2, 4 or 8 bytes; each item processes a tile. Views: the keys of both runs, and two numbers for each
-/// tile. Values: the six words of a [`StripedRange`](super::merge::StripedRange), the lengths of the runs,
-/// and the two words of the key order.
+/// Returns the kernel that finds the start and the end in the first run of each tile of a merge, for keys of
+/// 1, 2, 4 or 8 bytes. Each work-item processes a tile. Its views are the keys of both runs, and two numbers
+/// for each tile. Its values are the six words of a [`StripedRange`](super::merge::StripedRange), the lengths
+/// of the runs, and the two words of the key order.
 pub(super) fn split_kernel(key_bytes: u64) -> Option<&'static LibraryKernel> {
     static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
     LOWERED.get(key_bytes, None, |key, _| Some(merge::splits_of(key)))
 }
 
 /// Returns the kernel that merges two sorted runs, with values of 4 or 8 bytes or without values. Each group
-/// writes a tile. Views: the keys of both runs, the two numbers for each tile, and the target; with values,
-/// also the values of both runs and their target. Values: as for [`split_kernel`]; with values, also the
-/// bytes of a value.
+/// writes a tile. Its views are the keys of both runs, the two numbers for each tile, and the target; with
+/// values, also the values of both runs and their target. Its values are as for [`split_kernel`]; with
+/// values, also the bytes of a value.
 pub(super) fn merge_kernel(
     device: &Arc<dyn Device>,
     key_bytes: u64,
@@ -101,8 +102,8 @@ pub(super) fn merge_kernel(
 }
 
 /// Returns the kernel that copies a channel's elements of 1, 2, 4 or 8 bytes to their positions among all
-/// elements; each item copies an element. Views: the elements, and the target. Values: the six of a
-/// [`StripedRange`](super::merge::StripedRange).
+/// elements. Each work-item copies an element. Its views are the elements and the target. Its values are the
+/// six words of a [`StripedRange`](super::merge::StripedRange).
 pub(super) fn gather_kernel(bytes: u64) -> Option<&'static LibraryKernel> {
     static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
     LOWERED.get(bytes, None, |of, _| Some(merge::gather_of(of)))

@@ -13,7 +13,7 @@ use crate::ops::sealed::Sealed;
 pub trait KeyBits: SortKey + Ord + std::ops::BitXor<Output = Self> + Debug {
     const BYTES: usize = size_of::<Self>();
     fn wide(self) -> u64;
-    /// Returns the low bits of `wide`.
+    /// Returns the low bits of `wide`, as this type.
     fn narrow(wide: u64) -> Self;
     /// Returns `bits` if the highest bit is set, else 0.
     fn if_negative(self, bits: Self) -> Self;
@@ -50,13 +50,13 @@ pub struct KeyOrder {
 }
 
 impl KeyOrder {
-    /// Returns the order of a type of numbers, ascending or descending.
+    /// Returns the order of a number type, ascending or descending.
     pub(crate) const fn of<T: SortKey>(is_descending: bool) -> Self {
         let all = if is_descending { u64::MAX } else { 0 };
         Self::new(T::FLIP ^ all, T::FLIP_NEGATIVE, size_of::<T>())
     }
 
-    /// Takes the highest bytes of 64-bit masks.
+    /// Creates an order from 64-bit masks, of which it uses the highest `bytes` bytes.
     pub(super) const fn new(flip: u64, flip_negative: u64, bytes: usize) -> Self {
         let below = u64::BITS - 8 * bytes as u32;
         Self { flip: flip >> below, flip_negative: flip_negative >> below }
@@ -69,7 +69,7 @@ impl KeyOrder {
         wide ^ self.flip ^ (sign & self.flip_negative)
     }
 
-    /// Returns the key of a number of `bytes` bytes, whose bits are in `word`.
+    /// Converts a number of `bytes` bytes, whose bits are in `word`, to its sort key.
     pub(crate) fn key_of_word(self, word: u64, bytes: u64) -> u64 {
         match bytes {
             1 => self.key(word as u8),
@@ -79,7 +79,7 @@ impl KeyOrder {
         }
     }
 
-    /// Inverse of [`key_of_word`](Self::key_of_word).
+    /// Converts a sort key to the bits of its number, as the inverse of [`key_of_word`](Self::key_of_word).
     pub(super) fn word(self, key: u64, bytes: u64) -> u64 {
         match bytes {
             1 => self.bits::<u8>(key).wide(),
@@ -89,7 +89,7 @@ impl KeyOrder {
         }
     }
 
-    /// Inverse of the map: the bits of a key.
+    /// Converts a sort key to the bits of its number.
     pub(crate) fn bits<B: KeyBits>(self, key: u64) -> B {
         // No mask changes the sign bit depending on other bits, so the sign bit can be computed first.
         let flipped = key ^ self.flip;

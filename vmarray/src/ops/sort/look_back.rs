@@ -19,28 +19,28 @@ use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Operand, ResultStore, RunAccess};
 
-/// Bytes of state: before the first tile, and of each tile.
+/// The size in bytes of the state memory before the first tile, and of each tile's state.
 const STATE_BYTES: (u64, u64) = (64, 32);
-/// Offset of the result in host memory.
+/// Offset in bytes of the kernel's result in host memory.
 const ANSWER_AT: usize = Report::BYTES as usize;
-/// Maximal bytes of states in one copy.
+/// The most bytes of states in one copy.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// Submits work to a queue.
+/// A function that submits work to a queue.
 type SubmittedOne<'a> = dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket> + 'a;
 
-/// Output about runs of elements with equal bits: at most `room` entries, and the number of runs as the
-/// result.
+/// The output of a search for runs of equal elements: at most `room` list entries. The kernel's result is the
+/// number of runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LookBack {
-    /// First positions of the runs, followed by the end of the last one.
+    /// The first position of each run, followed by the end of the last run.
     ListStarts { room: u64 },
     /// One element of each run.
     ListDistinct { room: u64 },
 }
 
-/// Runs a scan over a range of a store, if one GPU has its elements. Returns the outcome; a refusal changes
-/// no element.
+/// Runs a scan over a range of a store, if one GPU stores its elements. If the GPU refuses, no element
+/// changes.
 pub(crate) fn look_back(
     store: &dyn ResultStore,
     range: &Range<usize>,
@@ -82,7 +82,7 @@ fn look_back_in(share: &ChannelShare<'_>, work: LookBack) -> Result<u64> {
     states.launch(kernel, Some(list.into()), &[of.count, room], false, &mut || ())
 }
 
-/// States of the tiles of a share, in scratch memory of its device.
+/// The states of a channel's tiles, in scratch memory of its device.
 pub(crate) struct TileStates<'a> {
     share: &'a ChannelShare<'a>,
     bytes: u64,
@@ -90,7 +90,7 @@ pub(crate) struct TileStates<'a> {
     host: Option<PinnedPiece>,
 }
 
-/// State of a tile, with its sum in the last two words.
+/// The state of a tile; its last two words are the sum.
 pub(crate) type TileState = [u64; STATE_BYTES.1 as usize / 8];
 
 impl<'a> TileStates<'a> {
@@ -193,7 +193,7 @@ impl<'a> TileStates<'a> {
         copied
     }
 
-    /// Runs several submissions in order, and waits for all.
+    /// Submits work several times in order, and waits for all of it.
     fn done(&self, all: &mut [&mut SubmittedOne<'_>]) -> Result<()> {
         let (lane, of) = (&self.share.lane, self.share.keys);
         let mut tickets = Vec::new();
@@ -214,7 +214,8 @@ impl<'a> TileStates<'a> {
     }
 }
 
-/// Converts a refusal after a possible partial execution to another error, so that the caller does not retry.
+/// Converts a refusal to another error if the operation may be partly done, so that the caller does not
+/// retry.
 fn no_refusal(error: backend_api::Error) -> backend_api::Error {
     if !is_unsupported(&error) {
         return error;

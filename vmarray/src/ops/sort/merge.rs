@@ -7,13 +7,13 @@ use vmarray_kernel::KernelType;
 
 use crate::ops::executor::{ChannelShare, Striping, within_channel};
 
-/// Number of elements in a tile of a merge: an odd number for each item, so that the items read different
-/// banks of their group's memory.
+/// Number of elements in a tile of a merge. It is odd for each work-item, because the work-items then read
+/// different banks of group memory.
 pub(super) const MERGE_TILE: u64 = 17 * MERGING_BLOCK;
-/// Number of items in a group that merges.
+/// Number of work-items in a group that merges.
 pub(super) const MERGING_BLOCK: u64 = 256;
 
-/// Striped elements of one channel, counted from its first slot on.
+/// Elements of one channel that are striped over several channels, counted from the channel's first slot.
 #[derive(Clone, Copy, Debug, PartialEq, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
 pub(super) struct StripedRange {
@@ -66,7 +66,8 @@ impl StripedRange {
     }
 }
 
-/// Part of a merge: elements of one piece of the first run, and of one of the second.
+/// A part of a merge between channels: it merges elements of one piece of the first run with one piece of the
+/// second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
     /// The range that this part merges from each of the two sorted runs: the index of a piece of the run, and
@@ -82,8 +83,8 @@ impl MergePart {
     }
 }
 
-/// Returns the parts of a merge of two runs with these lengths of pieces. `key` reads a key by run, piece and
-/// number.
+/// Returns the parts of a merge of two runs, given the lengths of their pieces. `key` reads a key by run,
+/// piece and number.
 ///
 /// # Errors
 /// Errors of `key`.

@@ -22,40 +22,41 @@ use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::{ChannelShare, LibraryKernel, RunAccess};
 
-/// Maximal number of keys in one launch: less than 2^30, because blocks exchange counts of that size.
+/// The most keys in one launch: less than 2^30, because the state word of a tile has 30 bits for counts.
 const KEYS_AT_ONCE: u64 = 1 << 29;
-/// Maximal number of counting blocks: the concurrent blocks of a large GPU.
+/// The most blocks that count digits: as many as run concurrently on a large GPU.
 const COUNTING_BLOCKS: u64 = 1056;
-/// Least number of keys for a block.
+/// The least number of keys that a block counts.
 const COUNTED_BY_BLOCK: u64 = 8192;
-/// Alignment of parts of the memory.
+/// Alignment in bytes of the parts of the scratch memory.
 const ALIGN: u64 = 256;
 
-/// Returns true if a device may sort keys of this size, with values of `value_bytes` or without values.
+/// Returns true if a device may sort keys of this size in bytes, with values of `value_bytes` or without
+/// values.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
     // Check for a GPU here, because other devices would refuse the kernel's code only at launch.
     device.info().kind.is_gpu()
         && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }
 
-/// Addresses of keys and their values.
+/// The device addresses of keys and of their values.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct KeysPlace<'a> {
     pub keys: DeviceSpan<'a>,
     pub values: Option<DeviceSpan<'a>>,
 }
 
-/// Sorts keys of a share in memory of its device, with scratch memory.
+/// Sorts a channel's keys in its device's memory, with scratch memory.
 pub(super) struct Sorter<'a> {
     pub share: &'a ChannelShare<'a>,
     pub order: KeyOrder,
     steps: &'a Steps,
     count: &'a LibraryKernel,
     moves: &'a MoveKernel,
-    /// Digit counts, and states of tiles.
+    /// Device memory for digit counts, and for states of tiles.
     memory: DeviceBuffer<dyn Device>,
     states: u64,
-    /// Digit counts, and reports of launches.
+    /// Host memory for digit counts, and for reports of launches.
     host: PinnedPiece,
 }
 
@@ -78,7 +79,8 @@ impl<'a> Sorter<'a> {
         Ok(Self { share, order, steps, count, moves, memory, states, host })
     }
 
-    /// Number of words: the counts of all digits, and two lists of the first positions of a digit's values.
+    /// Number of words for the counts of all digits, and for two lists of the first position of each digit
+    /// value.
     fn words(stride: u64) -> u64 {
         (stride + 2) * DIGITS as u64
     }
@@ -218,8 +220,8 @@ impl<'a> Sorter<'a> {
         Ok(self.order.key_of_word(u64::from_le_bytes(word), bytes))
     }
 
-    /// Copies a short range, by a kernel if there is a route: it does not wait for the copy engine, which may
-    /// be busy with long copies of other threads.
+    /// Copies a short range. Uses a kernel if possible, because the copy engine may be busy with long copies
+    /// of other threads.
     fn copy_numbers(&self, copy: Transfer<'_>) -> backend_api::Result<()> {
         let device = self.share.lane.device();
         self.done(0, &mut |queue| {
@@ -301,7 +303,7 @@ impl<'a> Sorter<'a> {
     }
 }
 
-/// Device memory for keys, followed by values.
+/// Device memory for keys, and for their values behind them.
 pub(super) struct KeysMemory {
     memory: DeviceBuffer<dyn Device>,
     values: Option<u64>,
@@ -313,7 +315,7 @@ impl KeysMemory {
     }
 }
 
-/// Error for a device that does not support a kernel, or lacks scratch memory.
+/// Returns the error for a device that does not support a kernel, or lacks scratch memory.
 pub(crate) fn refusal() -> backend_api::Error {
     backend_api::Error::new(backend_api::ErrorKind::Unsupported, "sort")
 }

@@ -24,11 +24,11 @@ use crate::base::progress::{Steps, in_steps};
 use crate::base::scoped_threads::each;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
-/// Maximum number of a share's keys for which scratch memory of the same length is allocated.
+/// The most keys of a channel for which scratch memory of the same length is allocated.
 const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { 1 << 62 };
 
-/// Sorts the keys of all channels, with their values. Calls `begin_write` before the first write. There is at
-/// least one share, each share has keys, and all devices map each other's memory.
+/// Sorts the keys of all channels, with their values. Calls `begin_write` before the first write. There must
+/// be at least one share, each share must have keys, and all devices must map each other's memory.
 pub(crate) fn sort_on_devices(
     shares: &[ChannelShare<'_>],
     dealing: Striping,
@@ -86,16 +86,16 @@ fn sort_in_steps(
     outcome
 }
 
-/// The sorter of a share's keys, between their home and scratch memory.
+/// The sorter of a channel's keys, which moves them between home slots and scratch memory.
 struct ShareSorter<'a> {
     sorter: Sorter<'a>,
     beside: KeysMemory,
-    /// The counts of each digit, if they were requested.
+    /// The counts of each digit, if the caller requested them.
     counts: Option<Vec<u64>>,
 }
 
 impl<'a> ShareSorter<'a> {
-    /// Allocates memory, and concurrently counts digits if requested.
+    /// Allocates scratch memory, and concurrently counts digits if `counts` is set.
     fn new(share: &'a ChannelShare<'a>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
         let (sorter, keys) = (Sorter::new(share, order, steps)?, share.keys.count);
         // Allocate scratch memory while the devices count digits, because for long arrays both take equally
@@ -130,7 +130,8 @@ impl<'a> ShareSorter<'a> {
         if place == self.home() { self.beside() } else { self.home() }
     }
 
-    /// Sorts the keys, which are in either place. Returns their place afterwards, also after a failure.
+    /// Sorts the keys. Returns their location afterwards (home slots or scratch memory), also after a
+    /// failure.
     fn sort<'s>(
         &'s self,
         from: KeysPlace<'s>,
@@ -143,7 +144,7 @@ impl<'a> ShareSorter<'a> {
         self.sorter.sort(keys, &counts.map_err(|error| (from, error))?, from, self.other_than(from))
     }
 
-    /// Copies the keys to a place, unless they are there.
+    /// Copies the keys to a location, unless they are already there.
     fn bring(&self, from: KeysPlace<'_>, to: KeysPlace<'_>) -> backend_api::Result<()> {
         self.sorter.copy(&[(from, to, self.sorter.share.keys.count)])
     }
@@ -159,7 +160,7 @@ pub(crate) fn of_each<R: Send>(threads: usize, end: usize, work: impl Fn(usize) 
 /// Two adjacent runs to be merged, each as a range of shares.
 type Merge = [Range<usize>; 2];
 
-/// The levels of pairwise merges that turn `shares` runs into one.
+/// Returns the levels of a binary tree of merges that turn `shares` runs into one.
 fn levels(shares: usize) -> Vec<Vec<Merge>> {
     let (mut runs, mut levels) = ((0..shares).map(|share| share..share + 1).collect::<Vec<_>>(), Vec::new());
     while runs.len() > 1 {
@@ -173,7 +174,7 @@ fn levels(shares: usize) -> Vec<Vec<Merge>> {
 struct SortedShares<'s, 'a> {
     sorters: &'s [ShareSorter<'a>],
     dealing: Striping,
-    /// The present place of each share's keys.
+    /// The present location of each channel's keys.
     at: Vec<KeysPlace<'s>>,
 }
 
@@ -233,7 +234,8 @@ impl<'s> SortedShares<'s, '_> {
         Ok(())
     }
 
-    /// Runs a step concurrently for some shares, which writes their keys to the respective other place.
+    /// Runs one step concurrently for some channels. It writes each channel's keys to the other location:
+    /// from home slots to scratch memory, or back.
     fn step(
         &mut self,
         work: impl Fn(&Self, usize) -> backend_api::Result<()> + Sync,
@@ -264,7 +266,7 @@ impl<'s> SortedShares<'s, '_> {
         shares.clone().map(|number| self.count(number)).collect()
     }
 
-    /// Copies a share's part of the elements, in the order of all elements, from their home to scratch
+    /// Copies a channel's part of the elements, in index order, from all home slots to the channel's scratch
     /// memory.
     fn gather(&self, number: usize) -> backend_api::Result<()> {
         let (sorter, count) = (&self.sorters[number], self.count(number));
@@ -290,7 +292,7 @@ impl<'s> SortedShares<'s, '_> {
         Ok(())
     }
 
-    /// The parts of a merge. Each part has keys of one share of either run.
+    /// Returns the parts of a merge. Each part has keys of one channel of either run.
     fn parts(&self, merge: &Merge) -> backend_api::Result<Vec<MergePart>> {
         let counts = merge.each_ref().map(|shares| self.counts(shares));
         let mut parts = parts_of([&counts[0], &counts[1]], |run, piece, number| {
@@ -303,8 +305,8 @@ impl<'s> SortedShares<'s, '_> {
         Ok(parts)
     }
 
-    /// Writes a share's part of a merge. In the last merge these are the elements in the home slots of its
-    /// channel; in earlier merges, the elements behind the parts of earlier shares.
+    /// Writes a channel's part of a merge. In the last merge, the part is the elements in the channel's home
+    /// slots. In earlier merges, it follows the parts of earlier channels.
     fn merge(
         &self,
         number: usize,
@@ -370,7 +372,7 @@ impl<'s> SortedShares<'s, '_> {
     }
 }
 
-/// The range of shares in both runs.
+/// Returns the range of channels in both runs of a merge.
 fn all_of([one, two]: &Merge) -> Range<usize> {
     one.start..two.end
 }

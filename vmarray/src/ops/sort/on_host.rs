@@ -32,12 +32,12 @@ use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads;
 use crate::base::scratch_pool::ScratchVec;
 
-/// Each thread checks for cancellation after this many bytes of rows.
+/// After this number of bytes, each thread checks if the program has cancelled the sort.
 const STOPPED_BYTES: usize = if cfg!(test) { 1 << 10 } else { 16 << 20 };
-/// Minimum number of rows for a second thread.
+/// The least number of rows for a second thread.
 const TOGETHER: usize = if cfg!(test) { 500 } else { 1 << 17 };
 
-/// Sorts keys with scratch memory of the same length. Allocates another 512 KiB for each thread.
+/// Sorts keys in RAM, with scratch memory of the same length. Allocates another 512 KiB for each thread.
 ///
 /// # Errors
 /// [`NoMemory`](crate::ErrorKind::NoMemory): the keys are unchanged.
@@ -56,7 +56,7 @@ pub(crate) fn sort<K: KeyBits>(
     SortWork { order, threads, steps, beside, begin_write: &mut || {} }.sort(columns)
 }
 
-/// Sorts keys, and values by their keys. The sort is stable. Values have 0, 4 or 8 bytes.
+/// Sorts keys in RAM, and permutes values in the same way. The sort is stable. Values have 0, 4 or 8 bytes.
 ///
 /// Allocates as much memory as keys and values have, and 512 KiB for each thread, unless the keys are in
 /// order.
@@ -76,7 +76,7 @@ pub(crate) fn sort_pairs<K: KeyBits, V: Pod + Send + Sync>(
     sort_at_home(keys.into(), values.into(), order, threads, steps, &mut || {})
 }
 
-/// Like [`sort_pairs`], at home. Calls `begin_write` before the first write.
+/// Like [`sort_pairs`], for keys in a source's memory. Calls `begin_write` before the first write.
 pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
     keys: HomeSlice<'_, K>,
     values: HomeSlice<'_, V>,
@@ -89,7 +89,7 @@ pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
     SortWork { order, threads, steps, beside: None, begin_write }.sort(Columns { keys, values })
 }
 
-/// The arguments of a sort, except for the rows.
+/// The parameters of a sort in RAM.
 struct SortWork<'a> {
     order: KeyOrder,
     threads: usize,
@@ -106,8 +106,8 @@ impl SortWork<'_> {
         self.sort_bytes(count, (keys, size_of::<K>()), (values, size_of::<V>()))
     }
 
-    /// Sorts by the width of keys and values. It has no type parameters, so that this crate compiles the sort
-    /// once for each width, and dependants do not compile it.
+    /// Selects the sort for the sizes of keys and values. It has no type parameters, so this crate compiles
+    /// the sort once for each size, and dependent crates do not compile it.
     fn sort_bytes(
         self,
         count: usize,
@@ -140,23 +140,23 @@ impl SortWork<'_> {
     }
 }
 
-/// Place of rows before the sort. Afterwards they are in columns.
+/// The form of the rows before the sort. Afterwards they are in columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowsPlace {
     Columns,
     Rows,
 }
 
-/// Rows with one value of a digit, and their final place.
+/// The rows of one bucket, and their final location.
 struct Bucket<'a, K, V> {
     columns: Columns<'a, K, V>,
     rows: &'a mut [KeyRow<K, V>],
-    /// Bits in which the keys may differ.
+    /// Bits in which the keys of the bucket may differ.
     bits: u64,
 }
 
-/// Buckets that are not sorted yet, the largest one last. If the sort is cancelled or a thread panics, the
-/// drop writes the remaining buckets unsorted to their final place.
+/// Buckets that are not sorted yet, the largest one last. If the sort is cancelled or a thread panics, a drop
+/// writes the remaining rows unsorted to their final location.
 struct UnsortedBuckets<'a, K: KeyBits, V: Pod + Send + Sync>(Mutex<Vec<Bucket<'a, K, V>>>);
 
 impl<'a, K: KeyBits, V: Pod + Send + Sync> UnsortedBuckets<'a, K, V> {
@@ -212,7 +212,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         if self.steps.is_cancelled() { Err(ErrorKind::Cancelled.into()) } else { Ok(()) }
     }
 
-    /// Writes each value as often as its count says.
+    /// Writes each key as often as it was counted.
     fn write<K: KeyBits>(
         self,
         keys: HomeSlice<'_, K>,
@@ -222,7 +222,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         count::write(keys, values.into_iter().map(|(key, count)| (self.order.bits(key), count)), threads);
     }
 
-    /// Sorts rows that can differ in some bits only, with one thread for each scratch memory.
+    /// Sorts rows that differ only in some bits. Each thread has one scratch memory.
     fn sort<K: KeyBits, V: Pod + Send + Sync>(
         self,
         Bucket { mut columns, rows, bits }: Bucket<'_, K, V>,
@@ -301,7 +301,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
     }
 
-    /// Sorts by the highest bits into buckets, and then each bucket separately.
+    /// Distributes rows to buckets by the highest differing bits, and then sorts each bucket.
     fn by_highest<K: KeyBits, V: Pod + Send + Sync>(
         self,
         mut columns: Columns<'_, K, V>,

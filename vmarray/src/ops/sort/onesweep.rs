@@ -15,14 +15,14 @@ use crate::ops::executor::LibraryKernel;
 pub(super) const DIGITS: usize = 256;
 /// Number of threads in a block that counts digits.
 pub(super) const COUNTING_BLOCK: u32 = 256;
-/// Bytes of a pass's state before the states of its tiles.
+/// The size in bytes of a pass's state memory before the states of its tiles.
 pub(super) const STATE_HEADER_BYTES: u64 = 64;
 
 /// A kernel that sorts keys by one digit, together with their values if there are any.
 ///
-/// Views: the keys, their target, the first position of each value of the digit, the same for the keys of the
-/// next launch, and the states; with values, also the values and their target. Values of parameters: the
-/// number of keys, the shift of the digit, and the two words of the key order.
+/// Its views are the keys, their target, the first position of each value of the digit, the same for the keys
+/// of the next launch, and the states; with values, also the values and their target. Its scalar parameters
+/// are the number of keys, the shift of the digit, and the two words of the key order.
 #[derive(Debug)]
 pub(super) struct MoveKernel {
     pub kernel: LibraryKernel,
@@ -81,8 +81,8 @@ pub(super) fn merge_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&
 
 /// Kernels whose blocks wait for the results of earlier blocks: see [`LookBack`](super::LookBack).
 ///
-/// Views: the elements, the target of the list if there is one, and the states. Parameters: the number of
-/// elements; 1 for exclusive sums, or the maximum length of the list.
+/// Their views are the elements, the target of the list if there is one, and the states. Their parameters are
+/// the number of elements, and 1 for exclusive sums or the maximum length of the list.
 #[derive(Debug)]
 pub(super) struct LookBackKernels {
     pub sum_up: VerifiedKernel,
@@ -90,13 +90,13 @@ pub(super) struct LookBackKernels {
     pub list_distinct: VerifiedKernel,
 }
 
-/// Number of threads in a block of these kernels, and of elements in a tile, as in `look_back.h`.
+/// Number of threads in a block of the look-back kernels, and of elements in a tile, as in `look_back.h`.
 pub(super) const LOOK_BACK_BLOCK: u64 = 256;
 pub(super) const LOOK_BACK_TILE: u64 = 16 * LOOK_BACK_BLOCK;
-/// The kernels in OpenCL C support fewer elements than this.
+/// The OpenCL C kernels support fewer elements than this.
 pub(super) const LOOK_BACK_C_MAX: u64 = 1 << 30;
 
-/// Returns the kernels for elements of 1, 2, 4 or 8 bytes.
+/// Returns the look-back kernels for elements of 1, 2, 4 or 8 bytes.
 pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
     static ALL: OfLengths<LookBackKernels> = OfLengths::new();
     ALL.get(bytes, None, |of, _| {
@@ -119,9 +119,10 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
 /// Returns the kernel of prefix sums in the order of blocks, for integers of 1, 2, 4 or 8 bytes, or for
 /// floats.
 ///
-/// Views: the elements, and the states. Parameters: the first element of the channel, the number of elements,
-/// the length of pages, the number of channels, the channel, the start of rows, their length, and flags. Flag
-/// 1: exclusive sums; 2: only compute the sum of each tile; 4: the states have the sums before each tile.
+/// Its views are the elements, and the states. Its parameters are the first element of the channel, the
+/// number of elements, the length of pages, the number of channels, the channel, the start of rows, their
+/// length, and flags. Flag 1: exclusive sums; 2: only compute the sum of each tile; 4: the states have the
+/// sums before each tile.
 pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static VerifiedKernel> {
     static ALL: [[OnceLock<Option<VerifiedKernel>>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
     let of = key_type(bytes)?;
@@ -147,20 +148,21 @@ pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static Verifie
     ALL[bytes.ilog2() as usize][usize::from(is_float)].get_or_init(made).as_ref()
 }
 
-/// Number of elements in a block of these sums.
+/// Number of elements in a block of the scan kernel.
 const SCAN_BLOCK: u64 = 1024;
 
-/// Returns the number of elements in a tile of these sums.
+/// Returns the number of elements in a tile of the scan kernel.
 pub(crate) fn scan_tile(device: &Arc<dyn Device>, bytes: u64) -> u64 {
     if device.info().takes(CodeLanguage::OpenClC) { c_scan_tile(bytes) } else { LOOK_BACK_TILE }
 }
 
-/// The number of elements in a tile that fits into 32 KiB of local memory.
+/// Returns the number of elements in a tile that fits into 32 KiB of local memory.
 fn c_scan_tile(bytes: u64) -> u64 {
     if bytes == 8 { 2 * SCAN_BLOCK } else { 4 * SCAN_BLOCK }
 }
 
-/// Objects that are created once for each length of keys, with values of 4 or 8 bytes or without values.
+/// Objects that are created once for each size of keys and values; values have 4 or 8 bytes, or there are
+/// none.
 pub(super) struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
 
 impl<T> OfLengths<T> {
@@ -201,12 +203,12 @@ pub(super) fn key_type(bytes: u64) -> Option<Type> {
     })
 }
 
-/// Number of items in a group in OpenCL C.
+/// Number of work-items in a group of the OpenCL C kernels.
 const C_BLOCK: u32 = 256;
-/// Number of keys and values of at most 4 bytes that an item moves in OpenCL C.
+/// Number of keys and values of at most 4 bytes that a work-item of the OpenCL C kernels moves.
 const C_EACH: u32 = 16;
 
-/// Returns the text of all kernels for a type of keys and values in OpenCL C.
+/// Returns the OpenCL C source of all kernels for a type of keys and values.
 fn c_text(key: Type, value: Option<Type>) -> &'static str {
     static ALL: OfLengths<String> = OfLengths::new();
     let bytes = |of: Type| u64::from(of.bytes());
@@ -221,12 +223,12 @@ fn c_text_of(key: Type, value: Option<Type>) -> String {
     [key_is, value_is, texts.concat()].concat()
 }
 
-/// Returns the PTX text of a kernel for keys of this type: of the file `{file}_{bytes}` in `onesweep`.
+/// Returns the PTX of a kernel for keys of this type, from the file `{file}_{bytes}` in `onesweep`.
 fn ptx(file: &str, key: Type, kernel: &str) -> &'static str {
     text(&format!("{file}_{}/{kernel}", key.bytes()))
 }
 
-/// Returns a packed text.
+/// Returns a text from the compressed archive.
 fn text(name: &str) -> &'static str {
     static TEXTS: PackedTexts = PackedTexts::new(include_bytes!("onesweep/ptx.zlib"));
     TEXTS.text(name)
@@ -293,7 +295,8 @@ fn view(access: Access, of: Type) -> ViewDecl {
     ViewDecl { access, fields: vec![(0, Memory::Value(of))] }
 }
 
-/// Creates a kernel from its texts. On devices that support neither text, it fails and does nothing else.
+/// Creates a kernel from its PTX and OpenCL C. On devices that support neither, the kernel only reports a
+/// failure.
 fn kernel(
     name: &str,
     texts: [Option<&str>; 2],

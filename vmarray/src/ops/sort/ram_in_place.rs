@@ -15,7 +15,7 @@ use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads::CORES;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, ResultStore, RunAccess};
 
-/// Returns true if threads can access the memory of a device.
+/// Returns true if host threads can access the memory of a device.
 pub(super) fn can_sort(device: &dyn Device) -> bool {
     device.addresses().is_some_and(|addresses| addresses.space() == AddressSpace::Host)
 }
@@ -33,8 +33,8 @@ pub(super) fn is_worth_it(
         && len * (key_bytes + value_bytes.unwrap_or(0)) <= 2 * bytes_in_ram()
 }
 
-/// Sorts contiguous keys, with their values. Calls `begin_write` before the first write. Threads must be able
-/// to access the devices' memory, and no other code may write to the shares.
+/// Sorts a channel's contiguous keys, with their values. Calls `begin_write` before the first write. Host
+/// threads must be able to access the device's memory, and no other thread may write to the share.
 pub(super) fn sort<K: KeyBits>(
     shares: &[ChannelShare<'_>],
     order: KeyOrder,
@@ -75,7 +75,7 @@ fn sort_share<K: KeyBits, V: Pod + Send + Sync>(
     })
 }
 
-/// Elements of a share at home.
+/// Returns the elements of a share in device memory as a slice.
 ///
 /// # Safety
 /// No work writes to the elements while the slice exists.

@@ -41,14 +41,14 @@ pub struct Gathered<'a, S: Store, X: Shape, I> {
     source: I,
     indices: Vec<X::Index>,
     values: Vec<S::Element>,
-    /// The first value of the chunk not yet returned.
+    /// The first value of the chunk that was not returned yet.
     next: usize,
-    /// The number of indices before the chunk.
+    /// The number of indices before the present chunk.
     before: usize,
     is_over: bool,
 }
 
-/// Writes a sequence of elements, chunk by chunk; returns their number.
+/// Writes a sequence of elements chunk by chunk. Returns the number of elements.
 pub(super) fn scatter_chunks<S: StoreMut, X: Shape>(
     store: &S,
     shape: &X,
@@ -74,7 +74,7 @@ pub(super) fn scatter_chunks<S: StoreMut, X: Shape>(
     }
 }
 
-/// Converts an error of a chunk to one of the sequence, with `before` elements before the chunk.
+/// Converts an error of a chunk to an error of the whole sequence. `before` elements precede the chunk.
 fn further_on(error: Error, before: usize) -> Error {
     match *error.kind() {
         ErrorKind::ListedIndexOutside { position, index, len } => {
@@ -123,7 +123,7 @@ impl<'a, S: Store, X: Shape, I: Iterator<Item = X::Index>> Gathered<'a, S, X, I>
         Ok(Some((&self.indices[first..], &self.values[first..self.indices.len()])))
     }
 
-    /// Gathers the next chunk; false at the end.
+    /// Gathers the next chunk. Returns false at the end of the sequence.
     fn advance(&mut self) -> Result<bool> {
         self.before += self.indices.len();
         self.next = 0;

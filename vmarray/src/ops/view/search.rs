@@ -9,22 +9,22 @@ use crate::ops::find::{Found, Seek};
 use crate::ops::sealed::INTERNAL;
 
 impl Found {
-    /// Converts places of a view's store to indices of the view.
+    /// Converts storage indices to indices of the view.
     pub(crate) fn by_index<X: Shape>(self, shape: &X) -> Found<X::Index> {
         Found { indices: shape.indices_at(self.indices), total: self.total }
     }
 }
 
-/// The greatest number of elements between two runs of a region that are searched as one.
+/// The most elements between two runs of a region that are searched as one.
 const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
-/// The greatest length of a search that joins several runs.
+/// The most elements in a search that joins several runs.
 const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };
 
-/// The number of matches listed in order to find the first ones, if the store has another order than the
-/// view.
+/// If the store has another order than the view, the most matches that are listed in order to find the first
+/// ones.
 const ORDERED_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
 
-/// Searches a region of a store for a value. If all are to be counted, the total is exact.
+/// Searches a region of a store. With `count_all` the total is the exact number of matches.
 pub(super) fn search_region<S: Store, X: Shape>(
     store: &S,
     shape: &X,

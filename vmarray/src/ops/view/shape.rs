@@ -32,35 +32,35 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// The type of an element's index: `usize`, or `[usize; N]`.
     type Index: Copy + fmt::Debug + Ord + Send + Sync + Unpin + 'static;
 
-    /// The shape of a copy of the elements that is stored row by row.
+    /// The shape of a copy of the elements, stored row by row.
     #[doc(hidden)]
     type Copied: Shape<Index = Self::Index>;
 
     #[doc(hidden)]
     fn copied(&self) -> Self::Copied;
 
-    /// Returns the number of elements.
+    /// Returns the number of elements of the view.
     #[doc(hidden)]
     fn count(&self) -> usize;
 
-    /// Converts bounds to a region of this shape.
+    /// Checks bounds, and converts them to a region (a range of indices) of this shape.
     #[doc(hidden)]
     fn checked(&self, bounds: impl RangeBounds<Self::Index>) -> Result<Range<Self::Index>>;
 
-    /// Returns the shape of a region.
+    /// Returns the shape of a view that shows only a region.
     #[doc(hidden)]
     fn cut(&self, of: &Range<Self::Index>) -> Self;
 
-    /// Returns the place of an element in the store.
+    /// Returns the storage index of an element.
     #[doc(hidden)]
     fn place(&self, index: Self::Index) -> Result<usize>;
 
-    /// Returns the index of the element at a place of the store; `None` if the view does not show it.
+    /// Returns the view's index of the element with a storage index; `None` if the view does not show it.
     #[doc(hidden)]
     fn index_at(&self, place: usize) -> Option<Self::Index>;
 
-    /// Returns the ascending indices of the elements at ascending places. Places that the view does not
-    /// show are skipped.
+    /// Converts ascending storage indices to ascending indices of the view. Skips elements that the view does
+    /// not show.
     #[doc(hidden)]
     fn indices_at(&self, places: Vec<usize>) -> Vec<Self::Index> {
         let mut indices: Vec<_> = places.into_iter().filter_map(|place| self.index_at(place)).collect();
@@ -78,28 +78,28 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn index_of(at: &[usize]) -> Self::Index;
 
-    /// Returns the location of the elements along each axis; `None` if the store has other axes.
+    /// Returns the storage location of the elements along each axis; `None` if the store has other axes.
     #[doc(hidden)]
     fn stored(&self) -> Option<StoredBox>;
 
-    /// Returns the place from which the `index()` of expressions counts.
+    /// Returns the storage index from which the `index()` of expressions counts.
     #[doc(hidden)]
     fn origin(&self) -> usize;
 
-    /// Returns the places of a region, as ascending ranges.
+    /// Returns the storage indices of a region, as ascending ranges.
     #[doc(hidden)]
     fn runs(&self, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>>;
 
-    /// Returns the range from the first place of a region to the last, and a condition that excludes
-    /// places outside the region.
+    /// Returns the storage range from the first element of a region to the last, and a condition that
+    /// excludes elements outside the region.
     #[doc(hidden)]
     fn lowered<T>(&self, of: &Range<Self::Index>) -> LoweredRegion<T>;
 
-    /// Converts a list of indices to a list of places that count from the start of a range of the store.
+    /// Converts a list of indices to storage indices that count from the start of a range of the store.
     #[doc(hidden)]
     fn list<'l>(&self, indices: &'l [Self::Index]) -> Result<(Range<usize>, Cow<'l, [usize]>)>;
 
-    /// Copies a region to a slice of its length, in the order of its indices.
+    /// Copies a region to a slice of the same length, in the order of the indices.
     #[doc(hidden)]
     fn copy_out<S: Store>(
         &self,
@@ -121,40 +121,41 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         self.runs(of).try_for_each(|run| store.fill_range(&run, value, internal))
     }
 
-    /// Prefetches a region.
+    /// Prefetches the elements of a region.
     #[doc(hidden)]
     fn fetch<S: Store>(&self, store: &S, of: &Range<Self::Index>, internal: Internal) -> Result<()> {
         self.runs(of).try_for_each(|run| store.fetch(&run, internal))
     }
 
-    /// Returns the places of a region as ranges. The ranges extend to whole pages if that joins some of them.
+    /// Returns the storage indices of a region, as ranges. Ranges are extended to whole pages if that joins
+    /// some of them.
     #[doc(hidden)]
     fn touched<S: Store>(&self, _: &S, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>> {
         self.runs(of)
     }
 
-    /// Cuts a region into ascending parts: all indices of a part are before the indices of the next part.
+    /// Divides a region into ascending parts: all indices of a part are before the indices of the next part.
     #[doc(hidden)]
     fn slabs(&self, of: &Range<Self::Index>) -> impl Iterator<Item = Range<Self::Index>> {
         std::iter::once(of.clone())
     }
 
-    /// Cuts a region into two parts, with all indices of the first before the indices of the second.
+    /// Divides a region into two parts, with all indices of the first before the indices of the second.
     /// Returns `None` for a single element.
     #[doc(hidden)]
     fn halves(&self, _: &Range<Self::Index>) -> Option<[Range<Self::Index>; 2]> {
         None
     }
 
-    /// Returns true if ascending places of a region have ascending indices.
+    /// Returns true if ascending storage indices of a region have ascending indices.
     #[doc(hidden)]
     fn is_in_order(&self, _: &Range<Self::Index>) -> bool {
         true
     }
 
-    /// Returns the rest of a region to be searched after matches were found: regions, each with the place
-    /// where its search starts, the next one last. Removes places from `found` that must be found again,
-    /// so that the remaining ones precede all later matches.
+    /// Returns the regions that remain to be searched after matches were found, each with the storage index
+    /// where its search starts. The next region is last. Removes matches from `found` that must be found
+    /// again, so that the remaining ones precede all later matches.
     #[doc(hidden)]
     fn rest(&self, of: Range<Self::Index>, found: &mut Vec<usize>) -> Vec<(Range<Self::Index>, usize)> {
         found.last().map(|last| (of, last + 1)).into_iter().collect()
@@ -167,18 +168,18 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct LoweredRegion<T> {
     pub(crate) range: Range<usize>,
-    /// The condition of elements in the region; `None` if the whole range is in it.
+    /// The condition for elements of the region; `None` if the region is the whole range.
     pub(crate) inside: Option<Expr<T, bool>>,
     pub(crate) origin: usize,
 }
 
 impl<T> LoweredRegion<T> {
-    /// Returns an outcome whose error counts from the region's origin.
+    /// Converts an outcome with storage indices to one whose error counts from the region's origin.
     pub(crate) fn outcome<R>(&self, outcome: Result<R>) -> Result<R> {
         outcome.map_err(|error| error.counted_from(self.origin))
     }
 
-    /// Restricts a condition to the elements of the region.
+    /// Restricts a condition to elements of the region.
     pub(crate) fn condition(&self, condition: impl IntoExpr<T, bool>) -> Expr<T, bool> {
         let condition = condition.into_expr().counted_from(self.origin);
         match &self.inside {
@@ -187,7 +188,7 @@ impl<T> LoweredRegion<T> {
         }
     }
 
-    /// Restricts a value to the elements of the region.
+    /// Restricts a value to elements of the region.
     pub(crate) fn filtered<F: Scalar>(&self, what: impl IntoFiltered<T, F>) -> Filtered<T, F> {
         let what = what.into_filtered().counted_from(self.origin);
         match &self.inside {
@@ -225,12 +226,12 @@ impl Linear {
         self.start..self.start + self.len
     }
 
-    /// Returns the places of a range of indices.
+    /// Converts a range of indices to storage indices.
     pub(crate) fn places(&self, range: impl RangeBounds<usize>) -> Result<Range<usize>> {
         Ok(self.cut(&checked(range, self.len)?).range())
     }
 
-    /// Returns the places of `count` elements from an index on.
+    /// Returns the storage indices of `count` elements from an index on.
     pub(crate) fn places_at(&self, start: usize, count: usize) -> Result<Range<usize>> {
         let outside = |end| ErrorKind::RangeOutside { start, end, len: self.len };
         let end = start.checked_add(count).ok_or_else(|| outside(usize::MAX))?;

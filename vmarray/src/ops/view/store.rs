@@ -25,11 +25,11 @@ use crate::ops::sealed::{Internal, Sealed};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Store: Sealed + Send + Sync + Sized {
-    /// The type of its elements.
+    /// The type of the store's elements.
     type Element: Element;
-    /// The type of its devices.
+    /// The type of the store's devices.
     type Device: Device;
-    /// See [`View::flush_async`](crate::views::View::flush_async).
+    /// The future of [`View::flush_async`](crate::views::View::flush_async).
     type FlushAsync<'a>: Future<Output = Result<()>>
     where
         Self: 'a;
@@ -37,12 +37,12 @@ pub trait Store: Sealed + Send + Sync + Sized {
     #[doc(hidden)]
     fn get_at(&self, place: usize, _: Internal) -> Result<Self::Element>;
 
-    /// Copies elements from `place` on to a slice. The elements must be inside the store.
+    /// Copies elements from storage index `place` on to a slice. The elements must be inside the store.
     #[doc(hidden)]
     fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
 
-    /// Submits a question to the devices about the elements of a range, and the corresponding elements of
-    /// other stores.
+    /// Runs a question (search or reduction) on the devices, over the elements of a range and the
+    /// corresponding elements of other stores.
     #[doc(hidden)]
     fn ask<Q: Question>(
         &self,
@@ -52,7 +52,7 @@ pub trait Store: Sealed + Send + Sync + Sized {
         _: Internal,
     ) -> Result<Q::Whole>;
 
-    /// Gathers elements by their ascending places.
+    /// Gathers elements by ascending storage indices.
     #[doc(hidden)]
     fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<Self::Element>>;
 
@@ -66,7 +66,7 @@ pub trait Store: Sealed + Send + Sync + Sized {
         _: Internal,
     ) -> Result<()>;
 
-    /// Prefetches a range.
+    /// Prefetches the elements of a range.
     #[doc(hidden)]
     fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
@@ -77,7 +77,7 @@ pub trait Store: Sealed + Send + Sync + Sized {
     #[doc(hidden)]
     fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> Self::FlushAsync<'_>;
 
-    /// Writes back a range and drops its copies.
+    /// Writes back the changed elements of a range, and drops cached copies.
     #[doc(hidden)]
     fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
@@ -88,7 +88,7 @@ pub trait Store: Sealed + Send + Sync + Sized {
     #[doc(hidden)]
     fn page_elements(&self) -> usize;
 
-    /// Creates an array of zeroes on the store's devices, with the same page length.
+    /// Creates an array of zeros on the store's devices, with the same page length.
     #[doc(hidden)]
     fn array_like<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, Self::Device>>;
 

@@ -7,7 +7,7 @@ use vmarray_kernel::launch::DomainAxis;
 /// A box of positions, which may be negative.
 pub(crate) type SignedBox = Vec<Range<isize>>;
 
-/// Number of positions in a box.
+/// Returns the number of positions in a box.
 pub(crate) fn count(of: &[Range<isize>]) -> usize {
     of.iter().map(Range::len).product()
 }
@@ -20,7 +20,7 @@ pub struct StoredBox {
 }
 
 impl StoredBox {
-    /// A range.
+    /// Creates the location of a range of a store.
     pub(crate) fn range_of(start: usize, len: usize) -> Self {
         Self { axes: vec![DomainAxis { start, extent: len, tiles: start + len, tile: 1 }] }
     }
@@ -29,24 +29,24 @@ impl StoredBox {
         self.axes.iter().any(|axis| axis.tile > 1)
     }
 
-    /// Returns true if other elements may be between its elements.
+    /// Returns true if elements or padding outside the box may be stored between its elements.
     pub(crate) fn is_part(&self) -> bool {
         let is_part = |axis: &DomainAxis| axis.start > 0 || axis.extent < axis.tiles * axis.tile;
         self.axes.len() > 1 && self.axes.iter().any(is_part)
     }
 
-    /// The same, without padding.
+    /// Like [`is_part`](Self::is_part), but ignores padding.
     pub(crate) fn is_cut(&self) -> bool {
         let is_cut = |axis: &DomainAxis| axis.start > 0 || axis.extent.div_ceil(axis.tile) < axis.tiles;
         self.axes.len() > 1 && self.axes.iter().any(is_cut)
     }
 
-    /// Elements of a tile.
+    /// Number of elements in a tile.
     pub(crate) fn tile_len(&self) -> usize {
         self.axes.iter().map(|axis| axis.tile).product()
     }
 
-    /// Place of the element at a position.
+    /// Returns the storage index of the element at a position.
     pub(crate) fn place(&self, position: impl Fn(usize, &DomainAxis) -> usize) -> usize {
         let (mut tile, mut within) = (0, 0);
         for (axis, of) in self.axes.iter().enumerate() {
@@ -57,19 +57,19 @@ impl StoredBox {
         tile * self.tile_len() + within
     }
 
-    /// Range from the first element to the last.
+    /// Returns the storage range from the first element to the last.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.place(|_, _| 0);
         let is_empty = self.axes.iter().any(|axis| axis.extent == 0);
         start..if is_empty { start } else { self.place(|_, axis| axis.extent - 1) + 1 }
     }
 
-    /// Distance of two elements along an axis, if there are no tiles.
+    /// Distance in storage of two neighbours along an axis, if there are no tiles.
     pub(crate) fn stride(&self, axis: usize) -> usize {
         self.axes[axis + 1..].iter().map(|axis| axis.tiles).product()
     }
 
-    /// Bounding box of the elements in a range of the store.
+    /// Returns a box that contains the positions of all elements in a storage range.
     pub(crate) fn around(&self, range: &Range<usize>) -> SignedBox {
         let tile_of = |place: usize| {
             let (mut rest, mut at) = (place / self.tile_len(), vec![0; self.axes.len()]);
@@ -93,7 +93,8 @@ impl StoredBox {
         bounds.collect()
     }
 
-    /// Row-major number in a box of the element at a place, if it is in the box.
+    /// Returns the row-major number in a box of the element with a storage index, if the element is in the
+    /// box.
     pub(crate) fn number_in(&self, place: usize, of: &[Range<isize>]) -> Option<usize> {
         let (mut tile, mut within) = (place / self.tile_len(), place % self.tile_len());
         let (mut number, mut stride) = (0, 1);

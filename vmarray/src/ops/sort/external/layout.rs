@@ -10,50 +10,51 @@
 use std::iter::{once, successors};
 use std::ops::Range;
 
-/// Preferred number of pieces, if strips are then long enough; always a power of two.
+/// Preferred number of pieces, if strips are then long enough. A power of two.
 const STRIPS: usize = if cfg!(test) { 8 } else { 128 };
-/// Minimum number of pieces for each GPU. Each GPU needs two pieces of RAM, at most a sixteenth of its
-/// pieces.
+/// The least number of pieces for each GPU. The two additional pieces of RAM for each GPU are then at most a
+/// sixteenth of its elements.
 const STRIPS_OF_LANE: usize = if cfg!(test) { 4 } else { 32 };
 const STRIPS_MIN: usize = 4;
-/// With more pieces, the search for the cuts takes too long.
+/// The most pieces. With more, the search for the cuts would take too long.
 const STRIPS_MAX: usize = if cfg!(test) { 64 } else { 512 };
-/// Preferred minimum length of a strip: each copy costs some microseconds on the bus.
+/// Preferred least length of a strip in bytes, because each copy costs some microseconds on the bus.
 const STRIP_BYTES: usize = if cfg!(test) { 64 } else { 512 << 10 };
 /// Alignment of strips, in bytes.
 const ALIGN: usize = if cfg!(test) { 1 } else { 64 };
-/// Number of pieces in the memory of a GPU: one is uploaded, two serve the sort of one, one is downloaded.
+/// Number of pieces in the memory of a GPU: one during upload, two for the sort, one during download.
 pub(super) const PIECES_ON_CARD: usize = 4;
 
-/// Elements that a GPU uploads as one piece, sorts, and downloads to another place.
+/// A job for a GPU: the elements of one piece, which the GPU uploads, sorts, and downloads to another place
+/// in RAM.
 #[derive(Clone, Debug)]
 pub(super) struct PieceJob {
     pub from: Vec<Range<usize>>,
     pub to: Vec<Range<usize>>,
 }
 
-/// A copy within RAM: the source, and the start of the target.
+/// A copy within RAM: the source range, and the start of the target.
 pub(super) type PlannedCopy = (Range<usize>, usize);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AreaLayout {
-    /// Number of areas with elements; also the number of strips in an area, and the number of pieces.
+    /// Number of areas with elements, of strips in an area, and of pieces.
     pub(super) strips: usize,
     /// Number of elements in a strip.
     pub(super) strip: usize,
-    /// Number of GPUs, or shares of GPUs. Lane `n % lanes` runs job `n`.
+    /// Number of lanes: GPUs, or channels of GPUs. Lane `n % lanes` runs job `n`.
     pub(super) lanes: usize,
 }
 
-/// Elements of a bucket that the second pass would overwrite at their place.
+/// Elements of a bucket that the second pass would overwrite, because they are in another bucket's area.
 struct Stray {
     bucket: usize,
     at: Range<usize>,
 }
 
 impl AreaLayout {
-    /// Returns the layout for `len` elements of `stride` bytes on the first of some lanes, which have memory
-    /// for `rooms` elements.
+    /// Returns the layout for `len` elements of `stride` bytes. It uses the first lanes, whose GPUs have
+    /// memory for `rooms` elements.
     pub(super) fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         let most = STRIPS.max((STRIPS_OF_LANE * rooms.len()).next_power_of_two());
         let wanted = (len * stride / STRIP_BYTES).isqrt().max(1);
@@ -68,17 +69,17 @@ impl AreaLayout {
         numbers.map(layout).find(|layout| PIECES_ON_CARD * layout.piece() <= room)
     }
 
-    /// Number of elements in a piece, and in an area.
+    /// Number of elements in a piece, which is also the length of an area.
     pub(super) fn piece(&self) -> usize {
         self.strips * self.strip
     }
 
-    /// Places of the elements and of the padding behind them.
+    /// Positions of the elements, and of the padding behind them.
     pub(super) fn home(&self) -> Range<usize> {
         self.lanes * self.piece()..(self.lanes + self.strips) * self.piece()
     }
 
-    /// Number of places.
+    /// Number of positions in the layout.
     pub(super) fn end(&self) -> usize {
         self.home().end + self.lanes * self.piece()
     }
@@ -88,16 +89,17 @@ impl AreaLayout {
         start..start + self.strip
     }
 
-    /// Returns the strip of an area that belongs to a piece. The strips of a piece have different numbers,
-    /// evenly spread from area to area. A piece therefore has about as many elements of each bucket even if
-    /// the elements consist of consecutive sorted runs.
+    /// Returns the strip of an area that belongs to a piece. The strips of a piece are at different, evenly
+    /// spread places of their areas. Each piece therefore has about equally many elements of each bucket,
+    /// even if the elements consist of consecutive sorted runs.
     fn strip_of(&self, area: usize, piece: usize) -> usize {
         (piece + area * ((self.strips * 5 / 8) | 1)) % self.strips
     }
 
-    /// The jobs of the first pass: a piece consists of one strip of each area. The sorted piece replaces the
-    /// previous piece of its lane. Its least elements go to the first area and so on, `lanes` areas further
-    /// to the front: an element is then about where the second pass reads its bucket.
+    /// Returns the jobs of the first pass. A piece consists of one strip of each area. The sorted piece
+    /// replaces the previous piece of its lane. Its least elements go to the first area, and so on. The areas
+    /// are shifted by `lanes` to the front, so that an element is about where the second pass reads its
+    /// bucket.
     pub(super) fn first_pass(&self) -> Vec<PieceJob> {
         let &Self { strips, lanes, .. } = self;
         let to = |piece: usize, bucket: usize| match piece.checked_sub(lanes) {
@@ -112,10 +114,10 @@ impl AreaLayout {
         (0..strips).map(job).collect()
     }
 
-    /// The jobs of the second pass, given the cuts of the first pass's pieces. A bucket has the length of an
-    /// area. It moves from the area of its number to a later area, which the previous bucket of its lane has
-    /// left; the last bucket is therefore first. Before, `copy` moves the elements of other buckets out of
-    /// the target.
+    /// Returns the jobs of the second pass, given the cuts of the sorted pieces. A bucket has the length of
+    /// an area. It moves from the area of its number to a later area, which the previous bucket of its lane
+    /// has left. The last bucket is therefore first. Before each job, `copy` moves elements of other buckets
+    /// out of its target.
     pub(super) fn second_pass(
         &self,
         runs: &[PieceJob],
@@ -211,7 +213,7 @@ impl AreaLayout {
         }
     }
 
-    /// The free places of each area: the strips of each lane's last piece.
+    /// Returns the free positions of each area after the first pass: the strips of each lane's last piece.
     fn free_after_first_pass(&self) -> Vec<Vec<Range<usize>>> {
         let &Self { strips, lanes, .. } = self;
         let last = strips - lanes..strips;
@@ -227,7 +229,7 @@ impl AreaLayout {
         (0..strips + lanes).map(free).collect()
     }
 
-    /// Returns copies that move all elements home, in any order.
+    /// Returns copies that move all elements to their own memory, in any order.
     pub(super) fn back_home(&self, mut live: Vec<Range<usize>>) -> Vec<PlannedCopy> {
         let home = self.home();
         live.sort_unstable_by_key(|range| range.start);
@@ -250,7 +252,8 @@ impl AreaLayout {
     }
 }
 
-/// Moves the first elements of a range to the last free range, as many as fit. Returns their new place.
+/// Moves as many elements from the start of a range as fit into the last free range. Returns their new
+/// position.
 fn place(
     left: &mut Range<usize>,
     free: &mut Vec<Range<usize>>,
@@ -267,8 +270,8 @@ fn place(
     to
 }
 
-/// Returns the positions that cut sorted runs of equal length so that `rank` keys in all are before the cuts.
-/// `rank` is a multiple of the number of runs and not 0. Equal keys are cut about evenly.
+/// Cuts sorted runs of equal length such that exactly `rank` keys are before the cuts. Returns the cut of
+/// each run. `rank` is a positive multiple of the number of runs. Equal keys are divided about evenly.
 pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usize) -> u64) -> Vec<usize> {
     // Search for the least key such that at least `rank` keys are not greater. It is between the last keys of
     // an even cut. Keys before `low` are less than the result, and keys from `high` on are greater.

@@ -9,7 +9,7 @@ use crate::ops::sealed::INTERNAL;
 use crate::ops::sort::keys::{KeyOrder, SortKey};
 use crate::ops::view::StoreMut;
 
-/// Memory for a piece: keys, and bytes of values.
+/// Memory for a piece: keys, and their values as bytes.
 pub(super) struct PieceMemory<T> {
     pub keys: ScratchVec<T>,
     pub values: ScratchVec<u8>,
@@ -31,13 +31,13 @@ impl<T: SortKey> PieceMemory<T> {
     }
 }
 
-/// Keys in RAM, and the bytes of their values.
+/// Keys in RAM, and their values as bytes.
 pub(super) struct SomeRows<'a, T> {
     pub keys: &'a mut [T],
     pub values: &'a mut [u8],
 }
 
-/// A sort of rows of a store in pieces.
+/// A sort of keys and values that are read from stores piece by piece.
 pub(super) struct RowSorting<'a, T: SortKey, S> {
     pub store: &'a S,
     /// Index in the store of the key that the first value belongs to.

@@ -12,7 +12,7 @@ use crate::base::error::Result;
 use crate::ops::sort::keys::SortKey;
 use crate::ops::view::StoreMut;
 
-/// Merges a range with the range that begins at `middle`. The shorter one must not be longer than a piece.
+/// Merges a sorted range with the range that begins at `middle`. The shorter range must fit into a piece.
 pub(super) fn merge<T: SortKey, S: StoreMut<Element = T>>(
     sorting: &mut RowSorting<'_, T, S>,
     start: usize,
@@ -46,23 +46,24 @@ pub(super) fn merge<T: SortKey, S: StoreMut<Element = T>>(
     done
 }
 
-/// A merge in progress. Places count from the start of the writes: backwards from the end, if the second
-/// neighbour is held.
+/// A merge in progress. Positions count from the first element that is written. If the second range is held
+/// in RAM, they count backwards from the end.
 struct Merging<'a, 's, T: SortKey, S> {
     sorting: &'a RowSorting<'s, T, S>,
-    /// The end of both ranges, if places count backwards from there.
+    /// The end of both ranges, if positions count backwards.
     ends: Option<usize>,
     start: usize,
     len: usize,
-    /// The shorter range, and the number of its merged elements.
+    /// The shorter range, held in RAM, and the number of its merged elements.
     held: &'a mut [T],
     taken: usize,
-    /// A part of the longer range, whose elements before `at` are merged, and the place of the next part.
+    /// A part of the longer range in RAM, whose elements before `at` are merged; and the position of the next
+    /// part.
     streamed: &'a mut [T],
     at: usize,
     filled: usize,
     next: usize,
-    /// Elements that are merged but not written, and the number of written elements.
+    /// Merged elements that are not written yet, and the number of written elements.
     merged: &'a mut [T],
     ready: usize,
     written: usize,
@@ -83,14 +84,14 @@ impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
         Ok(())
     }
 
-    /// Writes elements that exist only in RAM. The slice is in an unspecified order afterwards.
+    /// Writes elements that exist only in RAM. Afterwards the slice is in an unspecified order.
     fn write(&self, place: usize, from: &mut [T]) -> Result<()> {
         let Some(end) = self.ends else { return self.sorting.write_keys(self.start + place, from) };
         from.reverse();
         self.sorting.write_keys(end - place - from.len(), from)
     }
 
-    /// Merges until either range is at its end.
+    /// Merges until one range is at its end.
     fn run(&mut self) -> Result<()> {
         while self.taken < self.held.len() {
             if self.at == self.filled {
@@ -113,7 +114,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
         Ok(())
     }
 
-    /// Merges elements until a buffer may be empty or full.
+    /// Merges elements until an input buffer may be empty, or the output buffer full.
     fn step(&mut self) {
         let backward = if self.ends.is_some() { u64::MAX } else { 0 };
         let (held, streamed) = (&self.held[self.taken..], &self.streamed[self.at..self.filled]);
@@ -138,8 +139,8 @@ impl<T: SortKey, S: StoreMut<Element = T>> Merging<'_, '_, T, S> {
         done
     }
 
-    /// Writes all elements in RAM, including elements that are not merged. Unless a device has failed, only
-    /// one of the two ranges has such elements.
+    /// Writes all elements that exist only in RAM to the store, also elements that are not merged. Unless a
+    /// device has failed, only one of the two ranges has such elements.
     fn put_back(&mut self) -> Result<()> {
         let merged = self.flush();
         let (held, streamed) = (take(&mut self.held), take(&mut self.streamed));

@@ -8,18 +8,19 @@ use crate::ops::executor::LibraryKernel;
 
 const BLOCK: usize = 256;
 const DIGITS: usize = 256;
-/// Copies of the counts, so that lanes with equal digits seldom change the same word.
+/// Number of copies of the counts in a group. With several, lanes with equal digits seldom change the same
+/// word.
 const COPIES: usize = 4;
-/// Number of keys that an item reads before it counts them.
+/// Number of keys that a work-item reads before it counts them.
 const AT_ONCE: usize = 8;
 
-/// Returns the kernel for a type of keys.
+/// Returns the counting kernel for a type of keys.
 pub(super) fn of(key: Type) -> LibraryKernel {
     by_key!(key, K => count_digits<K, { size_of::<K>() * DIGITS * COPIES }>)
 }
 
-/// Counts the keys with each digit in each place: adds to the words `2 * (place * 256 + digit)`, which the
-/// next words extend to 64 bits, because some devices have no atomics of this length.
+/// Kernel: counts the keys with each value of each digit. Adds to the words `2 * (place * 256 + digit)`. The
+/// next words extend the counts to 64 bits, because some devices have no 64-bit atomics.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 fn count_digits<K: KernelInteger + ElementMemory, const N: usize>(
     at: At<1>,

@@ -29,15 +29,15 @@ macro_rules! by_key {
 }
 pub(super) use by_key;
 
-/// Returns a key as an unsigned number with the order of the keys. `order` are the two words of a
-/// [`KeyOrder`](crate::ops::sort::KeyOrder).
+/// Kernel function: converts a key to an unsigned number with the order of the keys. `order` are the two
+/// words of a [`KeyOrder`](crate::ops::sort::KeyOrder).
 #[kernel(crate = vmarray_kernel)]
 pub(super) fn in_order<K: KernelInteger>(key: K, order: (K, K)) -> K {
     let of_sign = if key >> (K::BITS - 1) == K::ZERO { K::ZERO } else { order.1 };
     key ^ order.0 ^ of_sign
 }
 
-/// Returns the key of an unsigned number: the inverse of [`in_order`].
+/// Kernel function: converts an unsigned number back to its key, as the inverse of [`in_order`].
 #[kernel(crate = vmarray_kernel)]
 pub(super) fn as_it_was<K: KernelInteger>(number: K, order: (K, K)) -> K {
     in_order(number ^ order.0, (K::ZERO, order.1))

@@ -14,15 +14,15 @@ use crate::ops::executor::LibraryKernel;
 
 const BLOCK: usize = MERGING_BLOCK as usize;
 const TILE: usize = MERGE_TILE as usize;
-/// Number of elements that an item merges.
+/// Number of elements that a work-item merges.
 const EACH: usize = TILE / BLOCK;
 
-/// Returns the kernel that finds the splits of tiles.
+/// Returns the kernel that finds the tiles' splits, for a type of keys.
 pub(super) fn splits_of(key: Type) -> LibraryKernel {
     by_key!(key, K => find_splits<K>)
 }
 
-/// Returns the kernel that merges keys, with values if they have a type.
+/// Returns the kernel that merges keys, and values if they have a type.
 pub(super) fn of(key: Type, value: Option<Type>) -> LibraryKernel {
     match value {
         None => by_key!(key, K => merge_keys<K>),
@@ -31,19 +31,19 @@ pub(super) fn of(key: Type, value: Option<Type>) -> LibraryKernel {
     }
 }
 
-/// Returns the kernel that gathers elements.
+/// Returns the kernel that gathers striped elements of a type.
 pub(super) fn gather_of(of: Type) -> LibraryKernel {
     by_key!(of, K => gather_share<K>)
 }
 
-/// Returns the position, among all elements, of an element of a channel.
+/// Kernel function: returns the position, among all elements, of a channel's element.
 #[kernel(crate = vmarray_kernel)]
 fn position_of(own: u64, share: StripedRange) -> u64 {
     let (page, within) = (own / share.page_len, own % share.page_len);
     (page * share.channels + share.channel) * share.page_len + within - share.base
 }
 
-/// Returns the first element of a tile and its end. A tile is a part of a page.
+/// Kernel function: returns the first element and the end of a tile, which is a part of a page.
 #[kernel(crate = vmarray_kernel)]
 fn tile_of(tile: u64, share: StripedRange) -> (u64, u64) {
     let of_page = (share.page_len + TILE as u64 - 1) / TILE as u64;
@@ -54,7 +54,7 @@ fn tile_of(tile: u64, share: StripedRange) -> (u64, u64) {
     ((start + begin).max(share.first), end.min(share.first + share.count))
 }
 
-/// Finds, for each tile, the number of elements of the first run before it and before its end.
+/// Kernel: finds for each tile the number of elements of the first run before the tile and before its end.
 #[kernel(crate = vmarray_kernel)]
 fn find_splits<K: KernelInteger + ElementMemory>(
     at: At<1>,
@@ -85,7 +85,8 @@ fn find_splits<K: KernelInteger + ElementMemory>(
     splits.set(split);
 }
 
-/// Returns the number of keys of the first run among the first `number` keys of the merged tile.
+/// Kernel function: returns the number of the first run's keys among the first `number` keys of the merged
+/// tile.
 #[kernel(crate = vmarray_kernel)]
 fn from_first<K: KernelInteger + ElementMemory>(
     number: u32,
@@ -108,9 +109,10 @@ fn from_first<K: KernelInteger + ElementMemory>(
     low
 }
 
-/// Merges the keys of a tile. Returns the number of its keys from the first run and, from bit 32 on, of all
-/// its keys; and their starts in both runs and in the target. If `N` is the length of a tile, `origins`
-/// receives for each key its number in the tile before the merge. The keys of the first run come first there.
+/// Kernel function: merges the keys of a tile. Returns the number of its keys from the first run and, from
+/// bit 32 on, of all its keys; and their starts in both runs and in the target. If `N` is the length of a
+/// tile, `origins` receives for each key its number in the tile before the merge. The keys of the first run
+/// have the first numbers.
 #[kernel(crate = vmarray_kernel)]
 fn merge_tile<K: KernelInteger + ElementMemory, const N: usize>(
     at: At<1>,
@@ -227,7 +229,7 @@ fn merge_pairs<K: KernelInteger + ElementMemory, V: KernelInteger + ElementMemor
     }
 }
 
-/// Copies each element of a channel to its position among all elements.
+/// Kernel: copies each element of a channel to its position among all elements.
 #[kernel(crate = vmarray_kernel)]
 fn gather_share<K: KernelInteger + ElementMemory>(
     at: At<1>,

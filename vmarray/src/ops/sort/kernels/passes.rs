@@ -18,21 +18,22 @@ use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, 
 use super::keys::{as_it_was, by_key, in_order};
 use crate::ops::executor::LibraryKernel;
 
-/// Number of items in a group.
+/// Number of work-items in a group.
 pub(super) const BLOCK: usize = 384;
 const DIGITS: usize = 256;
-/// Number of words before the states of tiles.
+/// Number of words in the header, before the states of tiles.
 const HEADER: usize = 16;
 const WARPS: usize = BLOCK / 32;
-/// Length of the counts of all warps.
+/// Number of counts in a group: one for each warp and each value of a digit.
 const COUNTS: usize = WARPS * DIGITS;
-/// Number of keys that an item moves, and of keys in a tile, by the length of the longer of key and value.
-/// The group's memory for a tile has at most 33 KiB.
+/// Number of keys that a work-item moves, and number of keys in a tile. It depends on the longer of key and
+/// value, because a tile has at most 33 KiB of group memory.
 const SHORT: (usize, usize) = (22, 22 * BLOCK);
 const PAIR: (usize, usize) = (16, 16 * BLOCK);
 const LONG: (usize, usize) = (11, 11 * BLOCK);
 
-/// Parts of a state: a count of one tile, a count of all tiles up to one, and the number.
+/// Parts of a tile's state word: a flag for the count of one tile, a flag for the count of all tiles up to
+/// it, and the count.
 const OF_TILE: u32 = 1 << 30;
 const OF_ALL: u32 = 2 << 30;
 const NUMBER: u32 = OF_TILE - 1;
@@ -46,7 +47,8 @@ pub(super) fn tile(key: Type, value: Option<Type>) -> usize {
     }
 }
 
-/// Returns the kernel that moves keys, with values if they have a type.
+/// Returns the kernel that moves keys, and values if they have a type. `waits` is true for devices with
+/// forward progress.
 pub(super) fn of(key: Type, value: Option<Type>, waits: bool) -> LibraryKernel {
     if waits { moving::<true>(key, value) } else { moving::<false>(key, value) }
 }
@@ -76,9 +78,9 @@ where
     LibraryKernel::of::<move_pairs<K, V, W, WAITS, E, N>>()
 }
 
-/// Returns the two kernels that run before a kernel whose groups do not wait: the first counts the digits of
-/// each tile, by one group a tile; the second replaces each count by the sum over all earlier tiles, by one
-/// group a digit.
+/// Returns the two kernels that run first if groups do not wait. The first counts the digits of each tile, by
+/// one group for each tile. The second replaces each count by the sum over all earlier tiles, by one group
+/// for each value of a digit.
 pub(super) fn counts_of(key: Type, value: Option<Type>) -> [LibraryKernel; 2] {
     let counts = match tile(key, value) {
         tile if tile == SHORT.1 => by_key!(key, K => count_tile<K, { SHORT.1 }>),
@@ -88,7 +90,7 @@ pub(super) fn counts_of(key: Type, value: Option<Type>) -> [LibraryKernel; 2] {
     [counts, LibraryKernel::of::<add_tiles>()]
 }
 
-/// Returns the digit of a key.
+/// Kernel function: returns the digit of a key.
 #[kernel(crate = vmarray_kernel)]
 fn digit_of<K: KernelInteger>(key: K, shift: u32) -> u32 {
     (key >> shift) as u32 % DIGITS as u32
@@ -135,7 +137,8 @@ fn add_tiles(at: At<1>, states: &Shared<u32>, parts: &Group<u32, 8>) {
     }
 }
 
-/// Returns the number of the group's tile. If groups wait, the groups of lower tiles have started.
+/// Kernel function: returns the number of the group's tile. If groups wait, the groups of all lower tiles
+/// have started.
 #[kernel(crate = vmarray_kernel)]
 fn take_tile<const WAITS: bool>(at: At<1>, states: &Shared<u32>, started: &Group<u32, 1>) -> usize {
     if WAITS {
@@ -147,7 +150,7 @@ fn take_tile<const WAITS: bool>(at: At<1>, states: &Shared<u32>, started: &Group
     if WAITS { started[0] as usize } else { at.group() }
 }
 
-/// Moves the keys of a tile, and then their values if there are any: `W` is the longer type of both.
+/// Kernel: moves the keys of a tile, and then their values if there are any. `W` is the longer type of both.
 #[kernel(crate = vmarray_kernel)]
 fn move_tile<
     K: KernelInteger + ElementMemory,
@@ -220,8 +223,8 @@ fn move_tile<
     );
 }
 
-/// Writes the keys of a tile from the group's memory to their targets, and then the values. The range of the
-/// tile is its first key and the number of keys.
+/// Kernel function: writes the sorted keys of a tile from group memory to their targets, and then the values.
+/// The range is the tile's first key and its number of keys.
 #[kernel(crate = vmarray_kernel)]
 fn write_tile<
     K: KernelInteger + ElementMemory,
@@ -259,8 +262,9 @@ fn write_tile<
     }
 }
 
-/// Publishes the number of keys with each digit, and stores in `next` the first place of each warp's keys in
-/// the sorted tile. Returns, for the first items, the number of keys with their digit and the first place.
+/// Kernel function: publishes the number of keys with each digit, and stores in `next` the first position of
+/// each warp's keys in the sorted tile. For the first work-items, one for each digit, returns the number of
+/// keys with the digit and their first position.
 #[kernel(crate = vmarray_kernel)]
 fn count_digits<const WAITS: bool, const N: usize>(
     at: At<1>,
@@ -298,7 +302,8 @@ fn count_digits<const WAITS: bool, const N: usize>(
     (real, start)
 }
 
-/// Stores in `first`, for each digit, the place of its first key in the target, less the place in the tile.
+/// Kernel function: stores in `first`, for each digit, the target position of its first key, less its
+/// position in the tile.
 #[kernel(crate = vmarray_kernel)]
 fn find_targets<const WAITS: bool>(
     at: At<1>,
@@ -321,8 +326,8 @@ fn find_targets<const WAITS: bool>(
     }
 }
 
-/// Moves the values of a tile, whose range is its first key and the number of keys. The values take the
-/// places of the keys in the group's memory.
+/// Kernel function: moves the values of a tile, whose range is its first key and the number of keys. The
+/// values replace the keys in group memory.
 #[kernel(crate = vmarray_kernel)]
 fn move_values<
     V: KernelInteger + ElementMemory,
@@ -369,7 +374,7 @@ fn move_values<
     }
 }
 
-/// Returns the number of keys with this item's digit in earlier tiles.
+/// Kernel function: returns the number of keys in earlier tiles with this work-item's digit.
 #[kernel(crate = vmarray_kernel)]
 fn tiles_before<const WAITS: bool>(tile: usize, state: usize, own: u32, states: &Shared<u32>) -> u32 {
     let mut before = 0;

@@ -12,14 +12,15 @@ const BITS_MAX: u32 = 10;
 const VALUES: usize = 1 << BITS_MAX;
 /// Maximum number of digits in a sort.
 const DIGITS_MAX: usize = 3;
-/// Bits in addition to the binary logarithm of the number of rows. Most keys then differ.
+/// The number of sorted bits, in addition to the binary logarithm of the number of rows. Most rows then have
+/// different bits.
 const MORE_BITS: u32 = 3;
-/// Maximum number of rows with equal sorted bits that are sorted by insertion.
+/// The most rows with equal sorted bits that are sorted by insertion.
 const FEW_ALIKE: usize = 24;
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    /// Sorts rows that differ in the bits `differ`. Returns the memory with the sorted rows, and the other
-    /// memory.
+    /// Sorts rows that differ only in the bits `differ`. Returns the memory that contains the sorted rows,
+    /// and the other memory.
     pub(super) fn cached<'a, K: KeyBits, V: Pod>(
         self,
         rows: &'a mut [KeyRow<K, V>],
@@ -39,7 +40,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         [rows, beside]
     }
 
-    /// Returns the key of at least half of a sample, if there is one.
+    /// Returns the key of at least half of a sample of the rows, if there is one.
     pub(super) fn majority<K: KeyBits, V: Pod>(self, rows: &[KeyRow<K, V>]) -> Option<u64> {
         const LOOKED_AT: usize = 32;
         let step = rows.len() / LOOKED_AT;
@@ -53,9 +54,9 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         (keys.iter().filter(|key| **key == middle).count() >= LOOKED_AT / 2).then_some(middle)
     }
 
-    /// Sorts rows with a majority key: only the other rows, in scratch memory. Writes all rows to columns.
-    /// Returns false if the other rows do not fit; the rows are then in another order, except that equal rows
-    /// keep theirs.
+    /// Sorts rows of which most have the same key: sorts only the other rows, in scratch memory, and writes
+    /// all rows to columns. Returns false if the other rows do not fit. The rows are then reordered, but rows
+    /// with equal keys keep their order.
     pub(super) fn beside_majority<K: KeyBits, V: Pod + Send + Sync>(
         self,
         columns: &mut Columns<'_, K, V>,
@@ -95,8 +96,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
     }
 
-    /// Sorts by the bits of a window, from the lowest digit on. Returns the memory with the sorted rows, and
-    /// the other memory.
+    /// Sorts rows by the bits of a window, from the lowest digit to the highest. Returns the memory that
+    /// contains the sorted rows, and the other memory.
     fn by_lowest<'a, K: KeyBits, V: Pod>(
         self,
         rows: &'a mut [KeyRow<K, V>],
@@ -149,7 +150,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         [from, to]
     }
 
-    /// Completes the order of rows that are sorted by a window, by the bits below the window.
+    /// Sorts rows by the bits below a window, after they are sorted by the window.
     #[inline(never)]
     fn mend<K: KeyBits, V: Pod>(
         self,
@@ -183,7 +184,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
     }
 
-    /// Insertion sort, for few rows.
+    /// Sorts few rows by insertion.
     fn insert<K: KeyBits, V: Pod>(self, rows: &mut [KeyRow<K, V>]) {
         for end in 1..rows.len() {
             let row = rows[end];

@@ -7,9 +7,9 @@ use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads;
 use crate::ops::sort::keys::KeyBits;
 
-/// Maximum number of bits whose values have a table of counts.
+/// The most bits whose values have a table of counts.
 pub(super) const BITS_MAX: u32 = 16;
-/// Maximum number of bits for which several tables of counts fit into the L1 cache.
+/// The most bits for which several tables of counts fit into the L1 cache.
 pub(super) const SMALL_BITS: u32 = 11;
 
 /// Returns the number of keys for each value of the window's bits.
@@ -36,8 +36,8 @@ pub(super) fn of<T: Sync>(
     sums.into_inner()
 }
 
-/// Adds the number of items for each value to `sums`. Counts in several tables in turn, because an increment
-/// would wait for the increment of an equal neighbour.
+/// Adds the number of items with each value to `sums`. Alternates between several tables, because an
+/// increment would otherwise wait for the increment of an equal neighbour.
 #[inline(never)]
 pub(super) fn in_turns<const TURNS: usize, T>(items: &[T], value: impl Fn(&T) -> usize, sums: &mut [usize]) {
     let mut counts = [[0_u32; 1 << SMALL_BITS]; TURNS];
@@ -56,16 +56,16 @@ pub(super) fn in_turns<const TURNS: usize, T>(items: &[T], value: impl Fn(&T) ->
     }
 }
 
-/// Maximum number of distinct values in a hash table.
+/// The most distinct values in the hash table.
 const VALUES_MAX: usize = 300;
-/// Maximum number of distinct values in the sample; all keys then have at most about [`VALUES_MAX`] values.
+/// The most distinct values in the sample. All keys then have at most about [`VALUES_MAX`] values.
 pub(super) const FIRST_VALUES_MAX: usize = 270;
-/// Number of slots: the table is at most a third full.
+/// The number of slots, so that the table is at most a third full.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
 pub(super) const TURNS: usize = 4;
 
-/// Hash table of values, and the number of keys with each value.
+/// A hash table of values, with the number of keys that have each value.
 struct ValueCounts {
     slots: [ValueSlot; SLOTS],
     values: usize,
@@ -75,7 +75,8 @@ struct ValueCounts {
 struct ValueSlot {
     key: u64,
     is_used: bool,
-    /// Used in turn: an increment would wait for the increment of an equal neighbour.
+    /// Partial counts, used alternately because an increment would wait for the increment of an equal
+    /// neighbour.
     counts: [usize; TURNS],
 }
 
@@ -84,7 +85,7 @@ impl ValueCounts {
         Self { slots: [ValueSlot { key: 0, is_used: false, counts: [0; TURNS] }; SLOTS], values: 0 }
     }
 
-    /// Returns the slot of a value; `None` if there are too many values.
+    /// Returns the slot of a value; `None` if the table has too many values.
     #[inline(always)]
     fn slot(&mut self, key: u64) -> Option<&mut ValueSlot> {
         let mut at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOT_BITS)) as usize;
@@ -102,7 +103,7 @@ impl ValueCounts {
         Some(&mut self.slots[at])
     }
 
-    /// Counts keys; `None` if they have too many values.
+    /// Counts keys. Returns `None` if they have too many distinct values.
     fn add<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64 + Copy) -> Option<()> {
         const BLOCK: usize = 4096;
         for block in items.chunks(BLOCK) {
@@ -112,7 +113,7 @@ impl ValueCounts {
         Some(())
     }
 
-    /// Counts keys if all of them have one of the two values so far.
+    /// Counts keys if all of them have one of the first two values. Otherwise returns `None`.
     fn add_two<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64) -> Option<()> {
         let mut slots = self.slots.iter_mut().filter(|slot| slot.is_used);
         let (one, two) = (slots.next()?, slots.next()?);
@@ -145,7 +146,7 @@ impl ValueCounts {
     }
 }
 
-/// Returns the number of keys with the first of two values; `None` if a key has neither.
+/// Returns the number of keys with the first of two values; `None` if a key has another value.
 #[inline(never)]
 fn count_of_two<T>(items: &[T], one: u64, two: u64, key: impl Fn(&T) -> u64) -> Option<usize> {
     let (mut ones, mut twos) = (0, 0);
@@ -157,15 +158,15 @@ fn count_of_two<T>(items: &[T], one: u64, two: u64, key: impl Fn(&T) -> u64) -> 
     (ones + twos == items.len()).then_some(ones)
 }
 
-/// Returns the values of keys in order, and the number of keys with each value. Returns `None` if a sample
-/// already has more than `most` values, or if all keys have too many.
+/// Returns the distinct values of keys in order, and the number of keys with each value. Returns `None` if a
+/// sample has more than `most` distinct values, or if all keys have too many.
 pub(super) fn values<T: Sync>(
     items: &[T],
     most: usize,
     threads: usize,
     key: impl Fn(&T) -> u64 + Copy + Sync,
 ) -> Option<Vec<(u64, usize)>> {
-    /// Number of keys in the sample, which is evenly spread.
+    /// Number of keys in the sample, which are evenly spread.
     const FIRST: usize = 1024;
     /// Number of keys that a thread counts at a time.
     const PART: usize = 64 << 10;
@@ -198,7 +199,7 @@ pub(super) fn values<T: Sync>(
     Some(values)
 }
 
-/// Writes each key as often as its count says.
+/// Writes each key as often as it was counted.
 pub(super) fn write<K: KeyBits>(
     keys: HomeSlice<'_, K>,
     counted: impl Iterator<Item = (K, usize)>,

@@ -11,15 +11,15 @@ use crate::base::memory::prefetch_write;
 use crate::base::{nontemporal_copy, scoped_threads};
 use crate::ops::sort::keys::KeyBits;
 
-/// Maximum number of bits in a digit. Each value of a digit has a line in a buffer, which must fit into the
+/// The most bits in a digit. Each value of a digit has a cache line in a buffer, which must fit into the
 /// caches of a core.
 const BITS_MAX: u32 = count::SMALL_BITS;
-/// Minimum number of bits, for enough buckets to divide among threads.
+/// The least bits in a digit, because threads need enough buckets to share.
 const BITS_MIN: u32 = 8;
-/// Bytes of rows in a cache line, which are moved at a time.
+/// Size in bytes of a cache line, which is moved at a time.
 const LINE: usize = 64;
 
-/// Maximum number of bits that index a [table](BucketTable), which must fit into the L1 cache.
+/// The most bits that index a [table](BucketTable), which must fit into the L1 cache.
 const TABLE_BITS: u32 = 11;
 /// Number of sampled keys for each bucket.
 const SAMPLED: usize = 16;
@@ -29,9 +29,9 @@ const SAMPLED: usize = 16;
 #[repr(C, align(64))]
 struct BufferLine([u8; LINE]);
 
-/// The division of rows into buckets, most of which fit into the caches.
+/// The division of rows into buckets, of which most fit into the caches.
 pub(super) enum Bucketing {
-    /// By the value of these bits.
+    /// A bucket for each value of these bits.
     Digit(BitWindow),
     Table(BucketTable),
 }
@@ -40,16 +40,16 @@ pub(super) enum Bucketing {
 /// several buckets, divided by the next lower bits. A rare value shares a bucket with its neighbours.
 pub(super) struct BucketTable {
     window: BitWindow,
-    /// For each value, its first bucket and, in the lowest eight bits, the shift of the bits that select its
-    /// buckets.
+    /// For each value of the window's bits, its first bucket in the high bits. The lowest eight bits are the
+    /// shift that selects among its buckets.
     entries: Vec<u32>,
-    /// For each bucket, the bits in which its keys may differ.
+    /// For each bucket, a mask of the bits in which its keys may differ.
     below: Vec<u64>,
 }
 
 impl BucketTable {
-    /// Returns a table for sampled keys, with about `each` of them in a bucket. `None` if it has too many
-    /// buckets.
+    /// Creates a table from sampled keys, with about `each` samples in a bucket. Returns `None` if it has too
+    /// many buckets.
     fn new(samples: &[u64], each: usize, window: BitWindow) -> Option<Self> {
         let window = window.highest(TABLE_BITS);
         let mut counts = vec![0; 1 << window.bits];
@@ -80,7 +80,7 @@ impl BucketTable {
         (below.len() <= 1 << BITS_MAX).then_some(Self { window, entries, below })
     }
 
-    /// Returns a function from a key to its bucket.
+    /// Returns a function that maps a key to its bucket.
     #[inline(always)]
     fn bucket(&self) -> impl Fn(u64) -> usize + Copy + Sync {
         let (entries, window, below) = (&*self.entries, self.window, self.window.below());
@@ -110,7 +110,7 @@ impl Bucketing {
 }
 
 impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
-    /// Returns buckets for keys that differ in the bits `differ`; the rows have `bytes` bytes in all.
+    /// Chooses buckets for keys that differ in the bits `differ`. All rows together have `bytes` bytes.
     pub(super) fn buckets<K: KeyBits>(self, keys: &[K], differ: u64, bytes: usize) -> Bucketing {
         let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
         let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
@@ -139,18 +139,18 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         BucketTable::new(&samples, each, window).map_or(Bucketing::Digit(digit), Bucketing::Table)
     }
 
-    /// Returns the function from a key to its bucket. Its type depends on the key alone.
+    /// Returns a function that maps a key to its bucket. Its type depends only on the key type.
     fn of_digit<K: KeyBits>(self, digit: BitWindow) -> impl Fn(&K) -> usize + Copy + Sync {
         move |key| digit.value(self.key(*key))
     }
 
-    /// Returns the function from a key to its bucket, like `of_digit`.
+    /// Returns a function that maps a key to its bucket by a table, like `of_digit`.
     fn of_table<K: KeyBits>(self, table: &BucketTable) -> impl Fn(&K) -> usize + Copy + Sync {
         let bucket = table.bucket();
         move |key| bucket(self.key(*key))
     }
 
-    /// Moves columns to rows, in the order of buckets. Returns the end of each bucket.
+    /// Moves columns to rows in the order of buckets. Returns the end of each bucket.
     pub(super) fn deal<K: KeyBits, V: Pod + Send + Sync>(
         self,
         columns: &Columns<'_, K, V>,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads;
 
-/// Number of elements that are computed at a time, and then written.
+/// Number of elements that are computed before each write.
 const BLOCK: usize = 512;
 
 impl<T: Pod> HomeSlice<'_, T> {
@@ -24,7 +24,7 @@ impl<T: Pod> HomeSlice<'_, T> {
         (0..parts).map(move |_| rest.take_first(len.min(rest.len())))
     }
 
-    /// Overwrites all elements: element `i` becomes the result of `made` for item `i`.
+    /// Overwrites all elements: element `i` becomes the result of `made` for `from[i]`.
     pub(in crate::ops::sort) fn write<F>(&mut self, from: &[F], made: impl Fn(&F) -> T)
     where
         T: Send,
@@ -52,7 +52,7 @@ impl<T: Pod> HomeSlice<'_, T> {
     where
         T: Send + Sync,
     {
-        /// Number of elements of either half that a thread takes at a time.
+        /// Number of elements at either end that a thread exchanges at a time.
         const PART: usize = if cfg!(test) { 70 } else { 64 << 10 };
         let half = self.len() / 2;
         let mut rest = self.reborrow();

@@ -9,7 +9,7 @@ use crate::base::racy_slice::HomeSlice;
 use crate::base::scoped_threads;
 use crate::ops::sort::keys::KeyBits;
 
-/// A key and its value, which may have no bytes. Packed, so that a row has no padding.
+/// A key and its value, which may have no bytes. The struct is packed, because rows must have no padding.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, packed)]
 pub(super) struct KeyRow<K, V> {
@@ -37,7 +37,7 @@ impl<K: KeyBits, V: Pod> KeyRow<K, V> {
     }
 }
 
-/// Keys, and a value for each.
+/// Keys and their values, in separate slices.
 pub(super) struct Columns<'a, K, V> {
     pub keys: HomeSlice<'a, K>,
     pub values: HomeSlice<'a, V>,

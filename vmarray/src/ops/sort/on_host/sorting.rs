@@ -3,12 +3,13 @@
 use crate::base::progress::Steps;
 use crate::ops::sort::keys::{KeyBits, KeyOrder};
 
-/// Fewer rows are sorted by comparison.
+/// If there are fewer rows, they are sorted by comparison.
 pub(super) const FEW: usize = 48;
-/// Maximum bytes of rows that are sorted in the caches of a core. The caches also hold a copy and the result.
+/// The most bytes of rows that one thread sorts in the caches of a core, which also hold a copy and the
+/// result.
 pub(super) const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
 
-/// The order of keys. Only floats are flipped by their sign.
+/// The order of keys, and the progress report. Only floats are flipped by their sign.
 #[derive(Clone, Copy)]
 pub(super) struct Sorting<'a, const IS_FLOAT: bool> {
     pub order: KeyOrder,

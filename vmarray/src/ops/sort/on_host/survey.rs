@@ -4,22 +4,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::base::scoped_threads;
 
-/// Number of keys that a thread surveys at a time.
+/// Number of keys that a thread examines at a time.
 const PART: usize = if cfg!(test) { 100 } else { 256 << 10 };
-/// Number of keys after which a thread checks whether all bits are already known to differ.
+/// Number of keys after which a thread checks if all bits are already known to differ.
 const BLOCK: usize = 1024;
 
-/// The present order of keys.
+/// The order of the keys before the sort.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum InOrder {
-    /// No key is less than the one before.
+    /// No key is less than its predecessor.
     Ascending,
-    /// No key is greater than the one before. For a stable sort, none is equal to it either.
+    /// No key is greater than its predecessor. For a stable sort, none is equal to its predecessor either.
     Descending,
     Neither,
 }
 
-/// A range of bits of a key.
+/// A contiguous range of bits of a key.
 #[derive(Clone, Copy)]
 pub(super) struct BitWindow {
     pub shift: u32,
@@ -84,7 +84,7 @@ impl InOrder {
     }
 }
 
-/// Returns the bits that differ among keys. Only some bits can differ: `bits`.
+/// Returns a mask of the bits in which keys differ. It is a part of `bits`.
 pub(super) fn differing<T: Sync>(
     items: &[T],
     bits: u64,
@@ -104,7 +104,7 @@ pub(super) fn differing<T: Sync>(
     differ.into_inner()
 }
 
-/// Returns the bits in which any key differs from `first`.
+/// Returns a mask of the bits in which any key differs from `first`.
 #[inline(never)]
 pub(super) fn difference<T>(items: &[T], first: u64, key: impl Fn(&T) -> u64) -> u64 {
     items.iter().fold(0, |found, item| found | (key(item) ^ first))
