@@ -1,6 +1,5 @@
 //! Benchmark of expressions and a blur on the host, compared with rayon over slices and, if Python has them,
-//! NumPy, Polars, numba and OpenCV. All competitors process the same numbers alternately, and must return the
-//! same result.
+//! NumPy, Polars, numba and OpenCV. All competitors process the same numbers alternately, with equal results.
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench peers [-- ROW ...]
 //!

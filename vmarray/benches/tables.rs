@@ -4,7 +4,7 @@
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench tables [-- ROW ...]
 //!
-//! `PYTHON`, `ROUNDS` and the output are as in the benchmark `peers`. The programs sort and group 2^`LOG2`
+//! `PYTHON`, `ROUNDS` and the output are as in the benchmark `peers`. Sorts and groups have 2^`LOG2`
 //! elements.
 
 mod in_turns;

@@ -1,6 +1,5 @@
 //! A table of 50 000 embeddings of 64 numbers, as in the training of a model. The program gathers batches of
-//! rows by their row numbers, changes them, and scatters them back. The bus carries only the rows, not whole
-//! pages.
+//! rows by their row numbers, changes them, and scatters them back. The bus carries only rows, not pages.
 //!
 //!     cargo run -p vmarray --example 05_embedding_rows
 

@@ -1,6 +1,5 @@
-//! A thousand asynchronous tasks on one thread. Each task follows a chain through an array: each element's
-//! value is the index of the task's next element. While one task waits for a page, the others continue. Any
-//! executor works.
+//! A thousand asynchronous tasks on one thread. Each task follows a chain in an array: each element is the
+//! index of the task's next one. While one task waits for a page, the others continue. Any executor works.
 //!
 //!     cargo run -p vmarray --example 07_tasks
 

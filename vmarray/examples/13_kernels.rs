@@ -1,6 +1,5 @@
-//! Two kernels of a program: each is an ordinary Rust function with loops and branches. Devices run it once
-//! for each element of the result that they store. One kernel computes the Mandelbrot set, the other one
-//! draws it.
+//! Two kernels of a program: each is an ordinary Rust function with loops and branches. Devices run it for
+//! each element of the result that they store. One kernel computes the Mandelbrot set, the other draws it.
 //!
 //!     cargo run -p vmarray --example 13_kernels
 

@@ -2,8 +2,8 @@
 //! boundary_modes`.
 //!
 //! The example writes each drawing as an SVG file, and all of them into `pictures.md`, which the
-//! documentation of `vmarray::boundary` includes. The first argument is the output folder; the default is the
-//! crate's folder.
+//! documentation of `vmarray::boundary` includes. The first argument is the output folder (by default the
+//! crate's).
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -5,8 +5,7 @@
 
 use std::path::PathBuf;
 
-/// Checks array elements under load, on host RAM, a file, simulated devices and all other devices of the
-/// machine.
+/// Checks elements under load, on host RAM, a file, simulated devices and the machine's devices.
 #[derive(clap::Args, Debug)]
 pub struct SoakArgs {
     /// Devices to use instead, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
@@ -63,15 +62,13 @@ pub struct BenchArgs {
     /// Uses host RAM.
     #[arg(long, conflicts_with = "devices")]
     pub host: bool,
-    /// Uses small arrays and few repetitions: takes at most 90 seconds on two cores with host RAM, after the
-    /// build.
+    /// Uses small arrays and few repetitions: at most 90 seconds on two cores with host RAM.
     #[arg(long)]
     pub quick: bool,
     /// Stores all results in this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Stores all results as a record in docs/benchmarks, from which `cargo xtask report` makes
-    /// BENCHMARKS.md.
+    /// Stores all results as a record in docs/benchmarks, for `cargo xtask report`.
     #[arg(long, conflicts_with = "json")]
     pub record: bool,
     /// Runs only workloads whose names begin with this text. Can be given several times. `list` prints the

@@ -2,8 +2,7 @@
 //! software that does the same work. (`cargo bench` runs the microbenchmarks of the crates.)
 //!
 //! The workloads are compiled only with xtask's feature `array`. An xtask without it builds and starts an
-//! optimised xtask that has it. That executable needs neither cargo nor the source tree, so it can run on
-//! another machine.
+//! optimised xtask that has it. That executable needs neither cargo nor sources, so it also runs elsewhere.
 
 #[cfg(feature = "array")]
 mod elements;

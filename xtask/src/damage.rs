@@ -1,5 +1,4 @@
-//! `cargo xtask damage`: damages stored arrays in one to three places, millions of times, and checks that
-//! they never return wrong data.
+//! `cargo xtask damage`: damages stored arrays, millions of times, and checks that no read is wrong.
 //!
 //! The cases are a test of `vmarray-store` (`store/damage.rs`), which runs some thousand of them; this
 //! command builds the test optimised and runs more. On machines without Rust, run the test program that

@@ -1,11 +1,9 @@
-//! Alternating measurements of two programs, OLD and NEW, that measure the same rows (workloads) of a
-//! benchmark.
+//! Alternating measurements of two programs, OLD and NEW, with the same rows (workloads) of a benchmark.
 //!
 //! A driver starts several processes of both programs. Each process sets up a row and waits, so only one
 //! process runs at a time. Several processes are necessary because a process's memory addresses make it
 //! faster or slower until it ends. The processes set up at the same time, which costs little on a machine
-//! with many cores. Processes of OLD and NEW alternate, so slow drifts of the machine affect both programs
-//! alike.
+//! with many cores. Processes of OLD and NEW alternate, so the machine's slow drifts affect both alike.
 //!
 //! A program prints `turn: row NAME` after it has set up a row. The driver then writes `go` or `next`. After
 //! `go` the program measures once and prints `turn: time SECONDS`, the time of a unit of work. After `next`
@@ -39,8 +37,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Returns the ratio of NEW's time to OLD's time: its median, between the ends of the 95 % confidence
-    /// interval.
+    /// Returns NEW's time divided by OLD's: lower end of the 95 % confidence interval, median, upper end.
     pub fn new_to_old(&self) -> [f64; 3] {
         interval(&self.new, &self.old)
     }

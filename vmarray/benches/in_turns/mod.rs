@@ -1,5 +1,4 @@
-//! Measures Rust functions and the work of a Python script alternately, for the benchmarks `peers` and
-//! `tables`.
+//! Measures Rust functions and a Python script's work alternately, for the benchmarks `peers` and `tables`.
 
 use std::cell::Cell;
 use std::fmt::Display;

@@ -1,6 +1,5 @@
 //! Monte Carlo: estimates π by random points. Each random number is a function of the work-item's index and
-//! the number of the draw. So the generator has no state, and results do not depend on the order of
-//! work-items.
+//! the number of the draw. So the generator has no state, and the order of work-items has no effect.
 
 use crate::setting::Setting;
 use vmarray::kernel::{

@@ -1,5 +1,4 @@
-//! N-body simulation: gravity between all pairs of bodies. An example from the article on the C++ predecessor
-//! of this library.
+//! N-body simulation (gravity), an example from the article on the C++ predecessor of this library.
 
 use crate::setting::Setting;
 use bytemuck::{Pod, Zeroable};
@@ -14,8 +13,7 @@ struct Body {
     mass: f32,
 }
 
-/// Acceleration of one body by another; bodies have a size, so it stays finite. The kernel and the host call
-/// the function.
+/// Acceleration of a body by another one, which has a size, so it stays finite. Kernel and host call it.
 #[vmarray::kernel]
 fn pull(at: [f32; 3], other: Body) -> [f32; 3] {
     let d = [other.place[0] - at[0], other.place[1] - at[1], other.place[2] - at[2]];

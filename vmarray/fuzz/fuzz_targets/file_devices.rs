@@ -1,5 +1,4 @@
-//! Fuzz target: arrays that store pages in files with arbitrary contents. A new array must read as zeroes,
-//! and must keep each written element.
+//! Fuzz target: arrays in files with arbitrary contents must read as zeroes and keep written elements.
 
 #![no_main]
 

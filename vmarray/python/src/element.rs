@@ -1,5 +1,4 @@
-//! Element types of Python arrays: for each type its NumPy dtype, its Rust type in the library, and its type
-//! on devices.
+//! Element types of Python arrays: NumPy dtype, Rust type in the library, and type on devices.
 
 use numpy::PyArrayDescr;
 use numpy::prelude::*;

@@ -107,8 +107,7 @@ impl Geometry {
         (first as usize, last as usize + self.itemsize)
     }
 
-    /// Merges contiguous items: returns the length of each run in bytes, and the geometry of the runs'
-    /// starts.
+    /// Merges contiguous items: returns the length of a run in bytes, and the geometry of all starts.
     pub fn runs(&self) -> (usize, Self) {
         let mut merged = self.merged();
         let mut len = self.itemsize;

@@ -1,5 +1,4 @@
-//! Storage of an array's pages outside of devices: Python functions that read and write a page, or the memory
-//! of a NumPy array.
+//! Storage of an array's pages in Python: functions that read and write a page, or a NumPy array.
 
 use std::fmt;
 use std::io;

@@ -1,5 +1,4 @@
-//! The Rust extension module of the Python package `vmarray`. The folder `python/vmarray` has the public
-//! interface.
+//! The Rust extension module of the Python package `vmarray`; `python/vmarray` has the public interface.
 //!
 //! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `elements`,
 //! `store`, `handle`). Lazy expressions (`node`) are made of `operations` and lowered to programs by `lower`.

@@ -17,8 +17,7 @@ use crate::operations::Code;
 /// Bytes of work on devices between two checks for signals.
 const WORK_BYTES: usize = 4 << 30;
 
-/// One input of a device program: contiguous elements of an array, and the field in each element that
-/// contains the item.
+/// One input of a device program: contiguous elements of an array, and the field with the item in each.
 #[derive(Clone)]
 pub struct Root {
     handle: Arc<Source>,
@@ -123,8 +122,7 @@ impl<'s> Lowering<'s> {
         }
         let broadcast = View { geometry: view.geometry.broadcast(self.shape), ..view.clone() };
         let root = Root::of(&broadcast).filter(|root| {
-            // A view that overlaps the destination elsewhere needs a copy, because devices write items
-            // meanwhile.
+            // Copy a view that overlaps the destination elsewhere, because devices change it meanwhile.
             !self.is_change || root.is_at(&self.columns[0]) || !root.overlaps(&self.columns[0])
         });
         let root = match root {
@@ -148,8 +146,7 @@ impl<'s> Lowering<'s> {
         self.run(|handle, range, others| handle.change(range, others, &code, root.field))
     }
 
-    /// Runs `work` piece by piece: on a range of the first column's elements, and the same range of all other
-    /// columns.
+    /// Runs `work` piece by piece: on a range of the first column, and the same range of all others.
     fn run(
         &self,
         mut work: impl for<'a> FnMut(&'a dyn Elements, Range<usize>, &[AnyColumn<'a>]) -> vmarray::Result<()>,
@@ -181,8 +178,7 @@ impl<'s> Lowering<'s> {
                 let number = self.code.cast(value, kind, Kind::Number(Type::I64));
                 match kind {
                     Kind::Number(Type::U64) if asked != Asked::IntSum => {
-                        // Flip the highest bit, so that comparisons of signed numbers order the items as
-                        // unsigned.
+                        // Flip the highest bit, so that signed comparisons order unsigned items.
                         let sign = self.code.literal(Type::I64, 1 << 63);
                         self.code.binary(Binary::Xor, number, sign)
                     }

@@ -307,8 +307,7 @@ impl Lazy {
         count(&mask, &of)
     }
 
-    /// Returns a view of the result, and computes it if necessary. Blocks; other threads that need the result
-    /// wait.
+    /// Returns a view of the result, and computes it if necessary. Blocks, also other callers.
     pub fn view(&self) -> Result<View> {
         let mut state = lock(&self.state);
         let view = match &*state {

@@ -13,8 +13,7 @@ use crate::geometry::Geometry;
 /// calls only operations that return views of these arrays, and programs never get them.
 const NOWHERE: usize = 1 << 46;
 
-/// A pointer to the bytes of a NumPy array, for copies without Python's lock. The caller keeps the array
-/// alive.
+/// A pointer to the bytes of a NumPy array, for copies without Python's lock. The caller keeps it alive.
 pub struct Bytes {
     start: *const u8,
     len: usize,

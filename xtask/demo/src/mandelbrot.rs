@@ -1,8 +1,6 @@
-//! The demo's second job: threads compute a Mandelbrot image tile by tile into an array with a word for each
-//! pixel.
+//! The demo's second job: threads compute a Mandelbrot image in tiles, in an array of one word per pixel.
 //!
-//! The computation uses only unfused additions and multiplications of `f64`, so every machine computes the
-//! same numbers.
+//! It uses only unfused additions and multiplications of `f64`, so every machine computes the same numbers.
 
 use crate::image::Image;
 use anyhow::Result;

@@ -1,8 +1,7 @@
 //! Strains: copies of a genome that differ from it by point mutations at seeded places.
 //!
 //! Strain 0 is the genome itself. Each other strain has exactly one changed base in each block of 1024 bases;
-//! if that base is a gap or an N, the block is unchanged. Blocks are counted in stored bases, including the
-//! padding between records.
+//! if that base is a gap or an N, the block is unchanged. Padding between records counts as bases.
 
 use crate::letters::Code;
 use std::ops::Range;

@@ -1,5 +1,4 @@
-//! Counts the instructions of element accesses of an array and of a `Vec`, and compares them with a table of
-//! known counts.
+//! Counts instructions of accesses of an array and a `Vec`, and compares them with known counts.
 
 use anyhow::{Result, bail, ensure};
 use std::arch::asm;
@@ -118,8 +117,7 @@ fn vec_sets<T: Element>(vec: &mut [T], steps: usize, value: T) {
     }
 }
 
-/// Returns the number of instructions of one step of a loop, from the difference between twice [`STEPS`] and
-/// [`STEPS`] steps.
+/// Returns the instructions of one step of a loop: the difference between loops of twice and once [`STEPS`].
 fn instructions(mut run: impl FnMut(usize)) -> f64 {
     run(STEPS);
     let [few, many] = [STEPS, 2 * STEPS].map(|steps| {

@@ -1,10 +1,8 @@
-//! The program behind `cargo xtask hits`: counts the processor instructions of one access to a resident
-//! (cached) page.
+//! The program behind `cargo xtask hits`: counts the instructions of an access to a cached page.
 //!
 //! The program sets the processor's trap flag, and the system then sends a signal after each instruction. So
 //! the counts are exact, and equal in each run and on each processor. No hardware counter is necessary, which
-//! virtual machines often lack. The counts depend on the compiler: the table is for rustc 1.95 with the
-//! release profile.
+//! virtual machines often lack. The table is for rustc 1.95 with the release profile.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod counting;

@@ -3,8 +3,7 @@
 use std::io;
 use std::process::{Command, ExitCode};
 
-/// Cargo's options for the executable of `cargo xtask demo` and `cargo xtask devices`; cargo shows its
-/// progress.
+/// Cargo's options for the executable of `cargo xtask demo` and `devices`; cargo shows its progress.
 pub const DEMO: [&str; 4] = ["--profile", "light", "--package", "demo"];
 /// Cargo's options for the executable of all other commands.
 pub const XTASK: [&str; 3] = ["--quiet", "--package", "xtask"];

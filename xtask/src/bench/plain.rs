@@ -1,5 +1,4 @@
-//! Measures the work of a benchmark on plain RAM, for comparison: loops over slices, and copies between
-//! slices.
+//! Measures a benchmark's work on plain RAM: loops over slices, and copies between slices.
 
 use super::elements::Payload;
 use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat};

@@ -1,5 +1,4 @@
-//! Benchmark records: the results of a run in a JSON file. Code that only reads records needs no feature
-//! `array`.
+//! Benchmark records: a run's results in a JSON file. Reading records does not need the feature `array`.
 
 // Without the feature `array`, xtask only reads records, so some functions are unused.
 #![cfg_attr(not(feature = "array"), allow(dead_code))]

@@ -1,5 +1,4 @@
-//! The workloads of `cargo xtask bench`, by family. To add a family, add a file here and a line in
-//! [`FAMILIES`].
+//! The workloads of `cargo xtask bench`. A new family needs a file here and a line in [`FAMILIES`].
 
 mod asynchronous;
 mod bulk;

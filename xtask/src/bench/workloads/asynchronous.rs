@@ -1,5 +1,4 @@
-//! Benchmark workloads with thousands of asynchronous tasks on one or several threads. Each task accesses
-//! random elements, one after another.
+//! Benchmark workloads with thousands of tasks on few threads; each task accesses random elements in turn.
 
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Sample, Unit, on_threads, timed};

@@ -1,5 +1,5 @@
-//! Benchmark workloads on ranges: copies from and to the caller's buffers by one thread and by all threads,
-//! and one call for a long range.
+//! Benchmark workloads on ranges: copies to and from buffers by one or all threads; one call for a long
+//! range.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Sample, Unit, calls, on_threads};
@@ -56,8 +56,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// Measures reads by several threads. Each thread reads its part of the array into its buffer, piece by
-/// piece.
+/// Measures reads by several threads. Each thread reads its part into its buffer, piece by piece.
 pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
     by_pieces(array, threads, chunk, |start, buffer| {
         array.read(start, buffer)?;
@@ -66,8 +65,8 @@ pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -
     })
 }
 
-/// Measures writes by several threads. Each thread writes its part of the array from its buffer, piece by
-/// piece. The first and the last element of each piece get the values of their indices.
+/// Measures writes by several threads. Each thread writes its part from its buffer, piece by piece. The first
+/// and the last element of each piece get the values of their indices.
 pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
     by_pieces(array, threads, chunk, |start, buffer| {
         let last = buffer.len() - 1;

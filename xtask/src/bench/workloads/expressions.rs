@@ -1,5 +1,4 @@
-//! Benchmark workloads of expressions that devices compute: queries of a word, queries of a field of records,
-//! and writes.
+//! Benchmark workloads of expressions on devices: queries of a word and of a field of records, and writes.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};

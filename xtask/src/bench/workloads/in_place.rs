@@ -1,5 +1,4 @@
-//! Benchmark workloads that access page slices in place: they read, overwrite and update a large array in
-//! order, by one thread and by all.
+//! Benchmark workloads that read, overwrite and update page slices of a large array in order, in place.
 
 use crate::bench::managed::ManagedMemory;
 use crate::bench::measure::{Unit, timed};

@@ -1,5 +1,4 @@
-//! Benchmark workloads that read and write random elements. Indices are uniform, or skewed by Zipf's law as
-//! real accesses are.
+//! Benchmark workloads that access random elements, uniformly or (like real accesses) by Zipf's law.
 
 use crate::bench::elements::{Payload, Record, zipf};
 use crate::bench::measure::{Sample, Unit, on_threads, until};
@@ -31,8 +30,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             let draw = |thread| draw(exponent, array.len(), thread);
             let lists: Vec<Vec<u32>> = (0..threads).map(draw).collect::<Result<_>>()?;
             for writes in [0, 10, 50] {
-                // Of each hundred accesses, `writes` are writes, spread evenly and the same in every
-                // repetition.
+                // Of each hundred accesses `writes` are writes, evenly spread, in every repetition.
                 let accesses = |access: &(dyn Fn(usize, bool) -> Result<()> + Sync)| -> Result<Sample> {
                     on_threads(threads, |thread| {
                         let mut at = 0;

@@ -1,5 +1,4 @@
-//! Benchmark workloads that access random elements of arrays far larger than the cache, so nearly every
-//! access is a miss.
+//! Benchmark workloads on random elements of arrays far larger than the cache: nearly all are misses.
 
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::managed::ManagedMemory;

@@ -1,5 +1,4 @@
-//! Benchmark workloads on several devices: migration to other devices, rebuilding after a loss, and the cost
-//! of redundancy.
+//! Benchmark workloads on several devices: migration, rebuilding after a loss, and redundancy's cost.
 
 use crate::bench::elements::Payload;
 use crate::bench::measure::{Sample, Unit, calls, on_threads, timed};

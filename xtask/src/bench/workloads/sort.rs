@@ -1,8 +1,7 @@
 //! Benchmark workloads of sorts: whole arrays of random keys, random keys with values, operations based on
 //! sorts, and memory of the program that is longer than its device memory.
 //!
-//! `sort.cu`, in the same folder, sorts the same data by NVIDIA's CUB, for comparison. Compile and run it by
-//! hand.
+//! `sort.cu`, in the same folder, sorts the same data by NVIDIA's CUB; compile and run it by hand.
 
 use crate::bench::measure::{Unit, timed};
 use crate::bench::raw::Way;
