@@ -287,7 +287,6 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
 struct CompanionValues<'a> {
     pager: &'a Pager,
     page_len: usize,
-    /// The range of the values in their array.
     range: Range<usize>,
     stride: u64,
 }
@@ -316,7 +315,6 @@ impl<'a> CompanionValues<'a> {
 }
 
 impl HomeElements<'_> {
-    /// See [`ResultStore::change_on_devices`].
     fn change_on_devices(
         &self,
         range: &Range<usize>,

@@ -565,7 +565,6 @@ impl<T> Assignment<T> {
     }
 }
 
-/// Returns the error for a program's value that has the wrong type.
 fn mistyped(value: Value, what: &str) -> crate::Error {
     let error = backend_api::Error::new(backend_api::ErrorKind::InvalidArgument, "expression");
     error.with_detail(format!("value {} is {what}", value.0)).into()

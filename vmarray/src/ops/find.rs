@@ -42,7 +42,6 @@ pub struct Found<I = usize> {
 }
 
 impl<I> Found<I> {
-    /// Appends the matches of later elements.
     pub(crate) fn append(&mut self, mut more: Self) {
         self.total += more.total;
         // Usually this list is still empty, so move the other list instead of copying it.

@@ -180,7 +180,6 @@ pub trait Column<'a>: Sealed + Copy {
 #[allow(missing_debug_implementations, reason = "holds what reads elements")]
 pub struct ColumnElements<'a> {
     pub(crate) extents: Vec<usize>,
-    /// The store of the elements.
     pub(crate) store: &'a dyn OperandStore,
     /// The location of the elements in the store, if known.
     pub(crate) stored: Option<StoredBox>,

@@ -170,7 +170,6 @@ struct Stopped {
     error: Error,
 }
 
-/// A move of elements within an array.
 struct Shift<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     /// Free elements of the array that the move can overwrite.

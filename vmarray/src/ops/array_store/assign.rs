@@ -95,7 +95,6 @@ fn check(
 
 /// A submitted change of some pages of one channel.
 struct DeviceRun {
-    /// The home slots of the pages.
     slots: Range<u64>,
     writing: Writing,
 }

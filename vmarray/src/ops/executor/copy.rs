@@ -126,7 +126,6 @@ impl ArrayCopy<'_> {
             && own.iter().zip(other).all(|(one, other)| is_same(one.device(), other.device()))
     }
 
-    /// Returns the pages of the source array.
     fn pages(&self) -> Range<u64> {
         (self.of.start / self.page_len) as u64..self.of.end.div_ceil(self.page_len) as u64
     }

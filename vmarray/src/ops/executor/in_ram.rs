@@ -23,7 +23,6 @@ const PIECE_BYTES: usize = 16 << 20;
 #[derive(Clone, Copy, Debug)]
 pub struct WorkQueue<'q> {
     queue: &'q Queue<dyn Device>,
-    /// The counters of bytes copied to and from RAM.
     counters: Option<&'q Counters>,
     /// The host memory of results, reports and lists of indices.
     host: Option<&'q HostBuffer<dyn Device>>,

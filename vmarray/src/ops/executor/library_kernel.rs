@@ -21,7 +21,6 @@ enum LaunchScalar {
     Value(usize),
     /// The number of elements of the view with this index.
     ViewLen(usize),
-    /// The number of groups of work-items.
     Groups,
     /// The number of the first work-item or group, which is 0.
     Zero,

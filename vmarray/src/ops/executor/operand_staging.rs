@@ -47,7 +47,6 @@ pub(crate) struct StagedOperand {
     pub is_changed: bool,
 }
 
-/// The source from which staged elements are copied.
 enum StagedFrom {
     /// Host memory, to which changed elements are copied back.
     Host(PinnedPiece),

@@ -167,7 +167,6 @@ impl<'a, Q: Question> AnswerParts<'a, Q> {
         Self { question, parts: Vec::new() }
     }
 
-    /// Combines the results of all runs.
     pub(crate) fn whole(self) -> Q::Whole {
         self.question.whole(self.parts)
     }
@@ -242,7 +241,6 @@ pub enum TakenAnswer {
 /// The host memory to which a device writes the result of a query for one run of elements.
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
-    /// The counters of bytes copied from the device.
     counters: &'a Counters,
     run: Run<'a>,
     /// The number of list entries for which the result has memory.
@@ -250,14 +248,12 @@ pub struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Returns `count` words of the result.
     pub(crate) fn words(&self, from: usize, count: usize) -> Result<Vec<u64>> {
         let mut words = zeroed_vec::<u64>(count)?;
         self.read_words(from, &mut words);
         Ok(words)
     }
 
-    /// Reads words of the result into the caller's memory.
     pub(crate) fn read_words(&self, from: usize, into: &mut [u64]) {
         self.memory.read(from * 8, bytemuck::cast_slice_mut(into));
         self.counters.bytes_from_device.add(into.len() as u64 * 8);

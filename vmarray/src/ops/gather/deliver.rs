@@ -72,7 +72,6 @@ struct ScatterCall<'a, T: Element, D: Device> {
     plan: StagePlan,
     order: InTurn<Result<Prepared<T>>>,
     stages: Vec<Mutex<ScatterStages<T>>>,
-    /// The most stages of a channel.
     stages_max: usize,
     /// The first position in the list whose value may not have been written, after a failure.
     failed_from: Mutex<Option<usize>>,
@@ -105,7 +104,6 @@ struct Prepared<T> {
     in_ram: Vec<usize>,
 }
 
-/// The state of one thread of a scatter.
 struct ScatterWorker<'a, 'b, T: Element, D: Device> {
     call: &'a ScatterCall<'b, T, D>,
     duplicates: Duplicates,

@@ -44,7 +44,6 @@ struct GatherCall<'a, T: Element, D: Device> {
     into: &'a RacySlice<'a, T>,
     passes_caches: bool,
     plan: StagePlan,
-    /// The pieces of the list that threads process.
     pieces: Segments,
     /// The first piece that no thread has begun.
     next: AtomicUsize,
@@ -54,7 +53,6 @@ struct GatherCall<'a, T: Element, D: Device> {
     error: Mutex<Option<Error>>,
 }
 
-/// The state of one thread of a gather.
 struct GatherWorker<'a, 'b, T: Element, D: Device> {
     call: &'a GatherCall<'b, T, D>,
     /// The locations of elements, as the current piece computes them.

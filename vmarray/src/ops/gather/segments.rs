@@ -10,7 +10,6 @@ const SHORT: usize = 4;
 /// again, so that all threads end at the same time.
 #[derive(Debug)]
 pub(super) struct Segments {
-    /// The end of each segment.
     ends: Vec<usize>,
 }
 

@@ -31,7 +31,6 @@ const LISTED: usize = 1 << 16;
 const VALUES_ALIGN: usize = 256;
 /// The length in bytes from which copies of a run bypass the processor's caches.
 const PAST_CACHES_FROM: usize = 512;
-/// The size of an index in bytes.
 const INDEX_BYTES: usize = 8;
 /// The number of list entries that a thread writes at once.
 const LISTED_AT_ONCE: usize = 16;
@@ -84,7 +83,6 @@ impl StagePlan {
         self.direct.is_some()
     }
 
-    /// The size of a stage in bytes.
     pub(crate) fn bytes<T>(&self) -> usize {
         let values = if self.is_direct() { 0 } else { self.room * size_of::<T>() };
         (self.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + values
@@ -259,7 +257,6 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Returns the host memory of the stage's list.
     pub(crate) fn host(&self) -> &HostBuffer<dyn Device> {
         self.memory.memory()
     }

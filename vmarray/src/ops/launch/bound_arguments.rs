@@ -9,7 +9,6 @@ use crate::base::error::Result;
 
 /// The location of an argument's elements: in a store, or in a session.
 pub(super) trait ArgumentPlaces {
-    /// Number of elements along each axis.
     fn extents(&self) -> &[usize];
     /// The range of the store that contains the elements.
     fn range(&self) -> Range<usize>;
@@ -45,7 +44,6 @@ impl<P> BoundElements<'_, P> {
     }
 }
 
-/// A launch argument for one parameter.
 pub(super) enum BoundArgument<P> {
     /// The scalars of an argument passed by value.
     Values(Vec<u64>),

@@ -328,7 +328,6 @@ pub(super) struct DeviceCopies<'a> {
     counters: &'a Counters,
     queue: Queue<dyn Device>,
     host: HostBuffer<dyn Device>,
-    /// The copy of each argument, if there is one.
     copied: Vec<Option<Copied>>,
     /// Memory without contents, for launches before the first copy.
     nothing: Option<DeviceBuffer<dyn Device>>,

@@ -94,7 +94,6 @@ pub(crate) fn run(
     execution::run(kernels, arguments, options, None, LaunchPurpose::Nothing)
 }
 
-/// Converts a view to an operand.
 pub(crate) fn operand<'a>(of: impl View<'a, Shape = Linear>) -> Operand<'a> {
     let (store, shape) = of.parts();
     Operand::new(store.as_operand(INTERNAL), shape.start)

@@ -270,7 +270,6 @@ struct LaunchDraft<'a> {
     tiled: Vec<TiledResult<'a>>,
     /// Arguments that work-items read by position.
     around: Vec<StoreElements<'a>>,
-    /// Arguments that are copied to the devices.
     copied: Vec<BroadcastArgument<'a>>,
     /// Arguments that are read in place.
     striped: Vec<StripedArgument<'a>>,

@@ -45,7 +45,6 @@ pub(super) struct CopiedResults<'a> {
     pub appended: Vec<AppendArgument<'a>>,
 }
 
-/// An argument that receives appended elements.
 pub(super) struct AppendArgument<'a> {
     /// Index of the appended elements among the arguments that are copied to devices. Their counter has the
     /// index before.

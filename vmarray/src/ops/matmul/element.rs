@@ -62,7 +62,6 @@ impl<'t, T: Copy> FactorTile<'t, T> {
         self.items[row * self.strides[0] + column * self.strides[1]]
     }
 
-    /// Returns some rows of the tile.
     pub(super) fn rows(self, start: usize, count: usize) -> Self {
         let first = (start * self.strides[0]).min(self.items.len());
         Self { items: &self.items[first..], extents: [count, self.extents[1]], ..self }

@@ -86,7 +86,6 @@ impl<'a, T: Element> Matrix<'a, T> {
         self.of.is_by_columns() != self.is_transposed
     }
 
-    /// Reads a tile of the matrix.
     pub(super) fn read(&self, rows: Range<usize>, columns: Range<usize>, into: &mut [T]) -> Result<()> {
         let (rows, columns) = if self.is_transposed { (columns, rows) } else { (rows, columns) };
         self.of.read(rows, columns, into)

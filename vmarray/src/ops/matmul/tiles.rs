@@ -22,7 +22,6 @@ const PANEL_BYTES: usize = if cfg!(test) { 2 << 10 } else { 32 << 20 };
 /// The least number of columns in a panel of `a`, and of rows in a panel of `b`, if the factors have them.
 const DEPTH_MIN: usize = if cfg!(test) { 8 } else { 512 };
 
-/// Sizes of the tiles of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TileSizes {
     pub rows: usize,
@@ -99,7 +98,6 @@ impl<T: MatMulElement> TileBuffers<T> {
         Ok(Self { sums: zeroed_vec_large(rows * columns)?, is_used: false, panels })
     }
 
-    /// Computes one tile of the product.
     fn product(
         &mut self,
         (a, b): (&Matrix<'_, T>, &Matrix<'_, T>),
@@ -190,7 +188,6 @@ fn write<'a, V: ViewMut<'a, Index = [usize; 2]>>(
     })
 }
 
-/// Writes rows to a box of a view.
 fn write_rows<'a, V: ViewMut<'a, Index = [usize; 2]>>(
     view: V,
     of: Range<[usize; 2]>,

@@ -23,7 +23,6 @@ pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes
     !array.pager().has_gpu() && bytes <= bytes_in_ram()
 }
 
-/// The runs of equal elements in sorted elements.
 pub(super) struct EqualRuns<'a, B> {
     sorted: &'a [B],
     /// The number of runs that begin in each part.
@@ -108,7 +107,6 @@ where
     Ok(found)
 }
 
-/// The division of groups into pieces.
 struct GroupPieces {
     piece: usize,
     /// The start of each group, and the end of the last group.

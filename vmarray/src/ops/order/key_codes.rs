@@ -27,7 +27,6 @@ const SLOTS: usize = 4 * KEYS_MAX;
 #[derive(Debug)]
 pub(super) struct KeyCodes {
     codes: ScratchVec<u16>,
-    /// The number of elements with each code.
     counts: Vec<u64>,
     /// The code of each group.
     of_groups: Vec<u16>,

@@ -29,7 +29,6 @@ fn descends<B: KernelNumber + ElementMemory>(
     in_order(all[at.index() + 1], flip, flip_negative) < in_order(own.get(), flip, flip_negative)
 }
 
-/// Returns true if elements are in ascending order.
 pub(super) fn is_sorted<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>) -> Result<bool> {
     if of.len() < 2 {
         return Ok(true);
@@ -88,7 +87,6 @@ pub(super) fn select_nth<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, 
     key_of_rank(of, nth as u64).map(of_key)
 }
 
-/// Returns the `count` greatest elements, in descending order.
 pub(super) fn top_k<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, count: usize) -> Result<Vec<T>> {
     let count = count.min(of.len());
     if count == 0 {

@@ -18,7 +18,6 @@ const BATCH: usize = 16 << 10;
 /// The most bytes fetched at a time.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// The number of elements fetched at a time.
 fn batch_len<T: Element>() -> usize {
     (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
 }
@@ -99,7 +98,6 @@ impl<'a, V: View<'a>> Selected<'a, V> {
         Self { batch, ..self }
     }
 
-    /// The number of elements buffered.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {
         self.found.len()

@@ -20,7 +20,6 @@ use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
 /// Least and greatest bytes of keys and values in a piece. The sort uses scratch memory for two pieces.
 const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };
-/// Number of blocks in a piece.
 const BLOCKS_OF_PIECE: u64 = if cfg!(test) { 64 } else { 1024 };
 /// Number of spare blocks: one partial block for each bucket, and the blocks at both ends of the sorted
 /// range.
@@ -28,7 +27,6 @@ const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
 /// Short buckets are sorted together, up to a piece divided by this number.
 const TOGETHER: u64 = 16;
 
-/// Sorts the keys of one or more channels in place.
 pub(super) fn sort(
     shares: &[ChannelShare<'_>],
     dealing: Striping,

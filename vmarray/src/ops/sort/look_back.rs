@@ -26,7 +26,6 @@ const ANSWER_AT: usize = Report::BYTES as usize;
 /// The most bytes of states in one copy.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// A function that submits work to a queue.
 type SubmittedOne<'a> = dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket> + 'a;
 
 /// The output of a search for runs of equal elements: at most `room` list entries. The kernel's result is the

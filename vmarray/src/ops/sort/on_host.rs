@@ -89,7 +89,6 @@ pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
     SortWork { order, threads, steps, beside: None, begin_write }.sort(Columns { keys, values })
 }
 
-/// The parameters of a sort in RAM.
 struct SortWork<'a> {
     order: KeyOrder,
     threads: usize,

@@ -234,7 +234,6 @@ fn text(name: &str) -> &'static str {
     TEXTS.text(name)
 }
 
-/// Returns the name of an unsigned integer type in OpenCL C.
 fn c_name(of: Type) -> &'static str {
     ["uchar", "ushort", "uint", "ulong"][of.bytes().ilog2() as usize]
 }

@@ -12,7 +12,6 @@ use crate::ops::sealed::INTERNAL;
 /// The size of a chunk in RAM, in bytes of indices and values.
 const CHUNK_BYTES: usize = 32 << 20;
 
-/// The number of elements in a chunk.
 fn chunk_len<I, T>() -> usize {
     (CHUNK_BYTES / (size_of::<I>() + size_of::<T>())).max(1)
 }

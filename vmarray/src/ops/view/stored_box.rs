@@ -41,7 +41,6 @@ impl StoredBox {
         self.axes.len() > 1 && self.axes.iter().any(is_cut)
     }
 
-    /// Number of elements in a tile.
     pub(crate) fn tile_len(&self) -> usize {
         self.axes.iter().map(|axis| axis.tile).product()
     }

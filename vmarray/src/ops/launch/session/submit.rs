@@ -194,7 +194,6 @@ impl Session<'_> {
         Ok(ticket)
     }
 
-    /// Assigns arguments of a launch to the kernel's parameters.
     fn bind<'k>(
         &self,
         kernel: &'k PreparedKernel,
@@ -507,7 +506,6 @@ impl Session<'_> {
         }
     }
 
-    /// Returns a view of elements from these start addresses on.
     fn view<'v>(&self, of: &SessionElements<'_>, bases: &'v [DeviceSpan<'v>], part: &Part) -> LaunchView<'v> {
         let stored = &self.stores[of.places.store];
         let (stride, end) = (stored.stride as u64, of.places.range().end as u64);

@@ -14,7 +14,6 @@ const COPIES: usize = 4;
 /// Number of keys that a work-item reads before it counts them.
 const AT_ONCE: usize = 8;
 
-/// Returns the counting kernel for a type of keys.
 pub(super) fn of(key: Type) -> LibraryKernel {
     by_key!(key, K => count_digits<K, { size_of::<K>() * DIGITS * COPIES }>)
 }

@@ -90,7 +90,6 @@ pub(super) fn counts_of(key: Type, value: Option<Type>) -> [LibraryKernel; 2] {
     [counts, LibraryKernel::of::<add_tiles>()]
 }
 
-/// Kernel function: returns the digit of a key.
 #[kernel(crate = vmarray_kernel)]
 fn digit_of<K: KernelInteger>(key: K, shift: u32) -> u32 {
     (key >> shift) as u32 % DIGITS as u32

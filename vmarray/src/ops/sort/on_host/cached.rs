@@ -184,7 +184,6 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
     }
 
-    /// Sorts few rows by insertion.
     fn insert<K: KeyBits, V: Pod>(self, rows: &mut [KeyRow<K, V>]) {
         for end in 1..rows.len() {
             let row = rows[end];

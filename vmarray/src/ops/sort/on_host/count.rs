@@ -140,7 +140,6 @@ impl ValueCounts {
         used.map(|slot| (slot.key, slot.counts.iter().sum()))
     }
 
-    /// Adds the counts of another thread.
     fn merge(&mut self, other: &Self) -> Option<()> {
         other.counted().try_for_each(|(key, count)| self.slot(key).map(|slot| slot.counts[0] += count))
     }

@@ -47,7 +47,6 @@ impl<T: Pod> HomeSlice<'_, T> {
         }
     }
 
-    /// Reverses the order of the elements.
     pub(in crate::ops::sort) fn reverse(&mut self, threads: usize)
     where
         T: Send + Sync,
