@@ -172,8 +172,7 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
     }
 }
 
-/// Runs a question (search or reduction) on a range, with the corresponding elements of other stores as
-/// further columns.
+/// Runs a question (search or reduction) on a range, and on corresponding elements of other stores.
 fn ask(
     store: &dyn OperandStore,
     homes: HomeElements<'_>,
@@ -199,8 +198,7 @@ fn ask(
         if attempts > 1 && !question.may_be_repeated() {
             return Err(unsettled().into());
         }
-        // Submit the query on all channels before this thread waits for the first one, so that the devices
-        // work concurrently.
+        // Submit the query on all channels before waiting, so that the devices work concurrently.
         let mut asked = Vec::new();
         for channel in 0..homes.channels().len() {
             let within = homes.elements_in_channel(channel, range);

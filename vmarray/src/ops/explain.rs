@@ -1,5 +1,4 @@
-//! Predictions of an operation before it runs: its pages, bytes, data path, and a lower bound of its
-//! duration.
+//! Predictions of an operation before it runs: its pages, bytes, data path, and least duration.
 
 use std::fmt;
 use std::ops::Range;
@@ -41,15 +40,13 @@ pub enum Work<'l> {
     /// Devices read the elements, for example by `find`, `count_where`, `sum`, and kernels with
     /// [`Own`](crate::kernel::Own) parameters.
     Ask,
-    /// Devices change the elements, for example by `transform`, `assign_where`, and kernels whose result they
-    /// are.
+    /// Devices change the elements, for example by `transform`, `assign_where`, or as results of kernels.
     Change,
     /// The program reads single elements by `gather`, with this list of indices.
     Gather(&'l [usize]),
 }
 
-/// The path of the elements between the program's memory and the devices: through the cache in RAM, or past
-/// it.
+/// The path of the elements between the program's memory and the devices: through the cache, or past it.
 ///
 /// ```
 /// use vmarray::explain::PlannedRoute;
@@ -60,8 +57,7 @@ pub enum Work<'l> {
 pub enum PlannedRoute {
     /// The pages enter the cache in RAM, and are evicted later.
     ThroughCache,
-    /// Elements of pages outside the cache are copied through page-locked staging memory. The cache is
-    /// unchanged.
+    /// Elements of pages outside the cache pass through page-locked memory. The cache is unchanged.
     PastCache,
     /// Devices work on the elements in place, after dirty pages have been written back from the cache.
     OnDevices,
@@ -85,8 +81,7 @@ impl fmt::Display for PlannedRoute {
 ///
 /// The byte counts equal the increase of [`ChannelStats`](crate::stats::ChannelStats) after the operation and
 /// a flush. They omit the few bytes of query results. The time is a lower bound from the devices'
-/// [profiles](crate::profile::Profile). If the operation takes longer, it has waited, for example for other
-/// threads.
+/// [profiles](crate::profile::Profile). An operation that takes longer has waited, for example for a thread.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -138,8 +133,7 @@ pub struct PlannedDevice {
     pub bytes_to_device: u64,
     /// Bytes that the operation copies from the device.
     pub bytes_from_device: u64,
-    /// Bytes that the device reads or writes in its own memory. A changed byte counts twice: one read and one
-    /// write.
+    /// Bytes that the device reads or writes in its own memory. A changed byte counts twice (read and write).
     pub bytes_in_place: u64,
 }
 
@@ -265,8 +259,7 @@ pub(crate) fn explain<T: Element, D: Device>(
 }
 
 impl PlannedDevice {
-    /// The number of submissions that wait for one another. Batches of copies overlap, so only the first
-    /// counts.
+    /// The number of submissions that wait for one another. Batches of copies overlap, so one counts.
     fn calls_in_turn(&self) -> u32 {
         u32::from(self.bytes_to_device + self.bytes_from_device > 0) + u32::from(self.bytes_in_place > 0)
     }

@@ -467,8 +467,7 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-/// An argument of `sum` and other reductions: an expression, or a [`Filtered`] expression, which has a
-/// condition.
+/// An argument of `sum` and other reductions: an expression, or a [`Filtered`] one, which has a condition.
 ///
 /// ```
 /// use vmarray::prelude::*;

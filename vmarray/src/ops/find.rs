@@ -1,5 +1,4 @@
-//! Searches of elements in place: the devices compare the elements that they store, and return indices of
-//! matches.
+//! Searches of elements in place: devices compare the elements that they store, and list matches.
 
 use std::ops::RangeInclusive;
 
@@ -102,8 +101,7 @@ impl Question for Seek<'_> {
 
     fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> RunWork<'a> {
         let Run { columns: sources, geometry } = run;
-        // A search that lists all matches continues after a full list, so the device can stop when the list
-        // is full.
+        // A search that lists all matches continues after a full list, so the device can stop there.
         let count_all = self.count_all && !self.lists_all();
         match self.what {
             What::Value { offset: field_offset, value } => {
@@ -123,8 +121,7 @@ impl Question for Seek<'_> {
         let (matches, listed) = (header[0], header[1]);
         let wanted = matches.min((self.limit - found.indices.len()) as u64);
         if self.count_all && !self.lists_all() && listed < wanted {
-            // Other threads may write concurrently, so a repeated search can have more matches than the last
-            // one.
+            // Other threads may write concurrently, so a repeated search can find more matches.
             let room = matches.saturating_add(matches / 8).min(self.limit as u64).min(answer.count());
             reserve_large(&mut found.indices, wanted as usize)?;
             return Ok(TakenAnswer::TooShort { from: 0, room });
@@ -136,8 +133,7 @@ impl Question for Seek<'_> {
             from = numbers[0] + 1;
         }
         let rest = answer.count() - from;
-        // Assume that the remaining elements have matches at the same density as the elements searched so
-        // far.
+        // Assume that the other elements have matches at the same density as the elements searched so far.
         let more = (u128::from(rest) * listed as u128).div_ceil(u128::from(from.max(1))) as u64;
         // The reservation is only an optimization, so reserve less if it fails.
         if reserve_large(&mut found.indices, listed + more.min(AHEAD_MAX) as usize).is_err() {

@@ -41,8 +41,7 @@ pub trait Join<'a>: View<'a> {
 impl<'a, V: View<'a>> Join<'a> for V {}
 
 /// A view joined with other views of the same shape, element by element: see [`Join::join`]. The views may be
-/// in different arrays. Operations of [`Query`] read all views. Operations of [`QueryMut`] write only to the
-/// first.
+/// in different arrays. [`Query`] reads all views, and [`QueryMut`] writes to the first.
 ///
 /// Devices work in place if all views are ranges of arrays with the same devices, channels and page length,
 /// and begin at the same index. Boxes must also be stored in the same order. Otherwise each operation copies
@@ -132,8 +131,7 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
 }
 
 impl<S, T: Element> Row<(T, S), T, 0> {
-    /// Returns an assignment of a value to a field of this view, which must be the first of the joined views.
-    /// See [`Row`].
+    /// Returns an assignment of a value to a field of this view, which must be the first view. See [`Row`].
     ///
     /// The other views are read only. An assignment to one of them does not compile, for any element types:
     ///
@@ -287,8 +285,7 @@ impl<'a, V: View<'a>> Joinable<'a, V> for &[AnyColumn<'a>] {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
-    /// The element types of the columns. Together with the type of the first view, they are the row type of
-    /// expressions.
+    /// The element types of the columns. With the type of the first view, they form the row type.
     type Elements;
     /// One [`Row`] for each joined view, in a tuple that begins with the first view.
     type Rows;
@@ -401,8 +398,7 @@ impl<'a, V: ViewMut<'a>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> 
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
         let (target, others) = (self.target.parts().0.as_target(INTERNAL), self.others());
         for other in &others {
-            // Return an error, because the change would read these elements after it has written some of
-            // them.
+            // Return an error, because the change would read these elements after writing some of them.
             if let Other::Put(_, store, own) = other
                 && std::ptr::addr_eq(*store, target)
                 && own.start < range.end

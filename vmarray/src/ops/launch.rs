@@ -206,8 +206,7 @@ pub trait RunKernel: Kernel + Sized {
         Self::launch().run_async(arguments)
     }
 
-    /// Submits the kernel in a [`Session`], after all earlier launches of the session, and returns without
-    /// waiting.
+    /// Submits the kernel in a [`Session`], after all earlier launches of the session, without waiting.
     ///
     /// # Errors
     /// Errors of [`run`](Self::run), and [`KernelRefused`](ErrorKind::KernelRefused) if elements are on

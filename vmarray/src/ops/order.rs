@@ -1,8 +1,7 @@
 //! Operations that depend on the order of elements: sorts by keys, argsort, binary search, distinct elements,
 //! groups, and joins of two views by equal keys.
 //!
-//! The operations launch the sorts of [`sort`](super::sort) and kernels of their own, on the devices of the
-//! view.
+//! The operations launch the sorts of [`sort`](super::sort) and own kernels on the devices of the view.
 
 mod groups;
 mod in_ram;
@@ -68,8 +67,7 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
     /// Returns the indices of the elements of a range in the order of their keys. The indices count from the
     /// first element of the range. A key is one expression, possibly [descending](Descending), or a tuple of
-    /// several, in which later ones break ties. The sort is stable: elements with equal keys keep their
-    /// order.
+    /// several, in which later ones break ties. The sort is stable: equal keys keep their order.
     ///
     /// ```
     /// use vmarray::prelude::*;

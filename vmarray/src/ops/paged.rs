@@ -1,5 +1,4 @@
-//! Operations on the pages of arrays: guards for access in place, uncached reads and writes, and futures for
-//! async tasks.
+//! Operations on the pages of arrays: guards for access in place, uncached reads and writes, and futures.
 
 use std::ops::RangeBounds;
 
@@ -102,8 +101,7 @@ use crate::ops::view::{Linear, Section, Shape, SharedSection, View, ViewMut};
 pub trait PagedView<'a, T: Element, D: Device>:
     View<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {
-    /// Reads an element without loading its page into the cache. Use it for elements that are not read again
-    /// soon.
+    /// Reads an element without loading its page into the cache. Use it for elements that are read once.
     ///
     /// If the page is in the cache, the element is read there. Otherwise only the element's bytes are copied
     /// from the device.

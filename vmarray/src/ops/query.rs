@@ -137,8 +137,7 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(found.by_index(&shape))
     }
 
-    /// Returns the index of the first element within bounds that meets a condition. The search stops soon
-    /// after the match.
+    /// Returns the index of the first element within bounds that meets a condition. Stops early.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -167,8 +166,7 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(!lowered.outcome(found)?.indices.is_empty())
     }
 
-    /// Returns true if all elements within bounds meet a condition. The search stops soon after an element
-    /// that does not.
+    /// Returns true if all elements within bounds meet a condition. Stops early.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).
@@ -300,8 +298,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     lowered.outcome(query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL))
 }
 
-/// Assignments by expressions. Implemented for every [`ViewMut`], and for joined views if the first is
-/// writable.
+/// Assignments by expressions. Implemented for every [`ViewMut`], and for joins if the first is writable.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};

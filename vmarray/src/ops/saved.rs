@@ -1,5 +1,4 @@
-//! Snapshots: writes the elements of an array to a file, and reads them from a file into an array on any
-//! devices.
+//! Snapshots: writes an array's elements to a file, and reads them into an array on any devices.
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
@@ -298,8 +297,7 @@ pub(crate) fn copy_all<T: Element, D: Device, E: Device>(
     })
 }
 
-/// Copies the first `len` elements from `read` to an array. A piece consists of whole pages of source and
-/// target.
+/// Copies the first `len` elements from `read` to an array. A piece has whole pages of source and target.
 pub(crate) fn copy<T: Element, D: Device>(
     len: usize,
     page_len: usize,
@@ -358,8 +356,8 @@ pub(crate) fn atomically(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -
     let unfinished = folder.join(private_dir::random_name());
     write(&unfinished).map_err(|error| naming(error, &unfinished, path))?;
     let made = UnfinishedFile(Some(&unfinished));
-    // Lock the file again before replacing it. A program that has opened it meanwhile would otherwise write
-    // to a deleted file.
+    // Lock the file again before replacing it. A program that opened it meanwhile would write to a deleted
+    // file.
     let _lock = StoreDevice::lock_path(path)?;
     replace(&unfinished, path, folder)?;
     made.keep();

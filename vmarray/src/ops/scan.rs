@@ -3,8 +3,7 @@
 //! A prefix sum replaces each element by the sum of all elements up to it, or of all before it.
 //!
 //! Elements are added in blocks of [`BLOCK`], counted from the start of their store, and the sums of blocks
-//! in a binary [`tree`]. The order of additions therefore depends neither on devices nor on the division of
-//! the work.
+//! in a binary [`tree`]. The order therefore depends neither on devices nor on the division of work.
 //!
 //! GPUs that can access each other's memory use special kernels: see [`on_cards`]. Otherwise one launch
 //! computes the sum of each block, the host scans the sums, and another launch writes the prefix sums of each

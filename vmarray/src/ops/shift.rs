@@ -1,5 +1,4 @@
-//! Operations that change the length of an array: insertion and removal of elements, and concatenation with
-//! other views.
+//! Operations that change the length of an array: insertion, removal, and concatenation with other views.
 
 use std::ops::{Range, RangeBounds};
 
@@ -18,12 +17,10 @@ use crate::ops::view::{Linear, View, ViewMut as _};
 
 /// The number of bytes copied to RAM at a time, if elements pass through the host.
 const THROUGH_HOST_BYTES: usize = 8 << 20;
-/// The most device memory, and the least useful, for a copy of elements that move by less than their own
-/// length.
+/// The most device memory, and the least useful, to copy elements that move by less than their length.
 const SCRATCH_BYTES: usize = 64 << 20;
 const SCRATCH_BYTES_MIN: usize = 1 << 20;
-/// If elements move by at least this distance, the devices copy them directly in pieces of that length, if
-/// possible.
+/// If elements move by at least this distance, the devices copy them directly in such pieces if possible.
 const APART_BYTES_MIN: usize = 512 << 10;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
@@ -185,7 +182,7 @@ impl<T: Element, D: Device> Shift<'_, T, D> {
             return Ok(());
         }
         let (page_len, bytes) = (self.array.page_len(), size_of::<T>());
-        // A piece of at most this length and its target have no page in common, so the move needs no scratch
+        // A piece of at most this length and its target have no page in common, so it needs no scratch
         // memory.
         let apart = distance.saturating_sub(page_len);
         let pages = distance.is_multiple_of(page_len).then(|| distance / page_len);

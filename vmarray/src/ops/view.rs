@@ -1,5 +1,4 @@
-//! [`View`] and [`ViewMut`]: the operations that arrays, sources, their sections and multidimensional boxes
-//! have in common.
+//! [`View`] and [`ViewMut`]: the operations of arrays, sources, their sections and multidimensional boxes.
 
 mod array;
 mod gathered;
@@ -200,8 +199,7 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
         self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
     }
 
-    /// Like [`find`](Self::find), within bounds. Returns the first `limit` matches, and the number of all
-    /// matches.
+    /// Like [`find`](Self::find), within bounds. Returns the first `limit` matches, and the total number.
     ///
     /// The elements of a box are separate runs in storage. The devices search neighbouring runs together, and
     /// discard matches between the runs.
@@ -454,8 +452,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.update_at(shape.place(index)?, change, INTERNAL)
     }
 
-    /// Swaps two elements. The swap is not atomic: other threads may briefly see both elements with the
-    /// same value.
+    /// Swaps two elements. The swap is not atomic: other threads may briefly see the same value twice.
     ///
     /// # Errors
     /// The errors of [`get`](View::get). Both elements then have their old values, if their devices still
@@ -465,8 +462,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.swap_at(shape.place(a)?, shape.place(b)?, INTERNAL)
     }
 
-    /// Copies a slice to the elements from `start` on. Pages that are overwritten as a whole are not fetched
-    /// from the devices.
+    /// Copies a slice to the elements from `start` on. Pages that are overwritten as a whole are not fetched.
     ///
     /// # Errors
     /// The errors of [`read`](View::read): elements before the failed one are written.
@@ -566,8 +562,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         shape.runs(&shape.checked(bounds)?).try_for_each(|run| store.discard_range(&run, INTERNAL))
     }
 
-    /// Writes values to the elements that a list of indices names. If an index occurs several times, its last
-    /// value remains.
+    /// Writes values to the elements that a list of indices names. The last value of a repeated index
+    /// remains.
     ///
     /// # Errors
     /// The errors of [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch). If an
@@ -611,8 +607,8 @@ pub(crate) fn copy_by_host<S: StoreMut>(
     let is_same = std::ptr::from_ref(target).addr() == std::ptr::from_ref(source).addr();
     let mut parts = parts(to.clone(), piece);
     if is_same && from.range().contains(&to.start) {
-        // The ranges overlap: copy from the end, as `memmove` does, so that no element is overwritten before
-        // it is read.
+        // The ranges overlap: copy from the end, as `memmove` does, to read each element before overwriting
+        // it.
         parts.rev().try_for_each(copy)
     } else {
         parts.try_for_each(&mut copy)

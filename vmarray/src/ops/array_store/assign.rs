@@ -132,7 +132,7 @@ impl<'a> Writer<'a> {
         range: &Range<usize>,
     ) -> Self {
         let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager));
-        // A change that can report failures may leave elements unwritten, because a failed work-item writes
+        // A change with failure reports may leave elements unwritten, because a failed work-item writes
         // nothing.
         let is_overwritten = !is_read && change.overwrites(target.stride) && change.report_bytes(1) == 0;
         let overwritten = if is_overwritten { target.whole_pages(range) } else { 0..0 };
@@ -257,8 +257,7 @@ impl<'a> Writer<'a> {
         let bytes = RUN_BYTES.min(self.change.run_bytes());
         let most = (bytes / self.target.pager.page_bytes()).max(1) as u64;
         let wanted = first..self.cut_near(work, work.rest.end.min(first + most));
-        // Fill the staging buffers before this thread holds any page of the run, because the copies may wait
-        // for pages.
+        // Fill the staging buffers before this thread holds a page, because the copies may wait for pages.
         let like = self.run(channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
         Writing::prepare(&like.lane, self.change, like.run(), &staged);
@@ -286,8 +285,7 @@ impl<'a> Writer<'a> {
                 return Err(error);
             }
             Err(RefusedRun { error, begun: true }) => {
-                // Record these slots as unspecified, because the device may have changed some of their
-                // elements.
+                // Record these slots as unspecified, because the device may have changed some elements.
                 self.let_go_written(channel, &slots);
                 self.list(work, &slots, &mut outcome.unspecified);
                 return Err(error);
@@ -333,8 +331,7 @@ impl<'a> Writer<'a> {
         (slot..work.rest.end).find(|slot| self.is_cut(work, *slot)).unwrap_or(work.rest.end)
     }
 
-    /// Returns the last slot at or before `slot` at which a run may end, or else the first such slot after
-    /// it.
+    /// Returns the last slot at or before `slot` at which a run may end, or else the first one after it.
     fn cut_near(&self, work: &ChannelWork, slot: u64) -> u64 {
         Some(self.cut_down(work, slot))
             .filter(|end| *end > work.rest.start)

@@ -29,8 +29,7 @@ pub(super) struct ArrayLane<'a> {
 pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
     pub stride: usize,
-    /// The two arrays' elements that correspond: index `start` in the other array and `own_start` in the
-    /// run's array.
+    /// The corresponding elements: index `start` in the other array and `own_start` in the run's array.
     pub start: usize,
     pub own_start: usize,
     /// True if the operation changes elements of this other array.

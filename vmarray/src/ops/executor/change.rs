@@ -1,5 +1,4 @@
-//! Traits of device-side writes: [`Change`] (an assignment or a kernel), and the stores that it reads and
-//! writes.
+//! Device-side writes: [`Change`] (an assignment or a kernel), and the stores that it reads and writes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +18,8 @@ pub trait Change: Sync {
     /// Returns true if the change writes all bytes of the first column's elements without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
 
-    /// Returns true if some devices may not support the change. Each device then checks the change before any
-    /// device begins.
+    /// Returns true if some devices may not support the change. Each device then checks it before any device
+    /// begins.
     fn is_for_some_devices(&self) -> bool {
         false
     }
@@ -130,9 +129,9 @@ pub trait ResultStore: OperandStore {
     /// Changes the elements of a range, and possibly the corresponding elements of other stores.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
-    /// Calls `work` on the device memory with the elements of a range, and with as many elements of another
-    /// store. Returns false without a change if a device does not support the work, or if the devices cannot
-    /// access each other.
+    /// Calls `work` on the device memory with the elements of a range, and with as many of another store.
+    /// Returns false without a change if a device does not support the work, or if the devices cannot access
+    /// each other.
     fn change_on_devices(
         &self,
         range: &Range<usize>,
@@ -159,8 +158,7 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// An operand of an operation that changes a range: elements of another store, one for each element of the
-/// range.
+/// An operand of a change of a range: elements of another store, one for each element of the range.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,

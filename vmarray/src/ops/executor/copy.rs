@@ -1,5 +1,4 @@
-//! Copies of elements between arrays, directly from home slot to home slot in device memory, without the
-//! host.
+//! Copies of elements between arrays, from home slot to home slot in device memory, without the host.
 
 use std::ops::Range;
 
@@ -49,8 +48,8 @@ pub(crate) fn copy_elements(
     match target.change(&[], to, &copy) {
         // The source array is unchanged, so the host can repeat the whole copy.
         Err(error) if is_unsupported(&error) => by_host().map_err(|other| {
-            // A copy that has begun may have written some elements. Return its error, because only this error
-            // lists them.
+            // A copy that has begun may have written some elements. Return its error, because only it lists
+            // them.
             let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
             if is_begun { error } else { other }
         }),

@@ -1,5 +1,4 @@
-//! Fallback in RAM: the host executes requests that a device refuses as unsupported, because a device need
-//! only store pages.
+//! Fallback in RAM: the host executes requests that devices refuse, because devices need only store pages.
 
 use std::sync::Arc;
 
@@ -65,8 +64,7 @@ impl<'q> WorkQueue<'q> {
         }
     }
 
-    /// Executes a request in RAM. Returns an error of kind [`ErrorKind::Unsupported`] if RAM does not support
-    /// it.
+    /// Executes a request in RAM. Returns an error of kind [`ErrorKind::Unsupported`] if this is impossible.
     fn run_in_ram(&self, request: &Request<'_>) -> Result<Ticket> {
         match request {
             Request::Gather(gather) => return self.copy_each(gather),
@@ -217,8 +215,7 @@ impl<'a> RamWork<'a> {
         Elements { start: self.place(copy), count: elements.count, stride: elements.stride }
     }
 
-    /// Executes a request in RAM, and copies its result to the host memory that the device would have
-    /// written.
+    /// Executes a request in RAM, and copies its result to the host memory of the device's result.
     fn answer(
         &self,
         bytes: u64,

@@ -75,8 +75,7 @@ impl LibraryKernel {
         Self { kernel, params }
     }
 
-    /// Wraps a native kernel. Its scalar parameters are the first values that the caller passes to each
-    /// launch.
+    /// Wraps a native kernel. Its scalar parameters are the first values of each launch.
     pub fn native(kernel: VerifiedKernel) -> Self {
         let params = (0..kernel.body().params.len()).map(LaunchScalar::Value).collect();
         Self { kernel, params }

@@ -16,8 +16,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 
-/// Elements of another store, read for one part of a change. If the change writes them, they are written back
-/// afterwards.
+/// Elements of another store for one part of a change. If the change writes them, they are written back.
 #[derive(Debug)]
 pub(crate) struct ReadOperand<'a> {
     operand: Operand<'a>,
@@ -212,8 +211,7 @@ fn can_put_back(operand: &Operand<'_>, count: usize, devices: &[Arc<dyn Device>]
     target.devices().iter().all(|(own, _)| is_same(own, device)) && can_put_from(target, count, device)
 }
 
-/// Copies elements directly to each of several devices. Returns an empty list unless all of them have a link
-/// and enough memory.
+/// Copies elements directly to each of several devices. Returns an empty list if one lacks a link or memory.
 fn fetched(operand: &Operand<'_>, of: &Range<usize>, devices: &[Arc<dyn Device>]) -> Result<Vec<OnDevice>> {
     let mut all = Vec::new();
     if operand.store.devices().is_empty()

@@ -28,8 +28,7 @@ impl PeerCopy<'_> {
     }
 }
 
-/// Appends a copy to a list of copies. If it continues the last copy at both addresses, both are merged to
-/// one.
+/// Appends a copy to a list of copies. Merges it with the last copy if it continues both ranges.
 pub(super) fn append_copy<'a>(
     copies: &mut Vec<Transfer<'a>>,
     from: DeviceSpan<'a>,

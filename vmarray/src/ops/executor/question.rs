@@ -223,8 +223,7 @@ impl Question for Examination<'_> {
     fn whole(&self, _: Vec<()>) {}
 }
 
-/// The state of a query after it has received a device's result: it needs further results, is complete, or
-/// must be repeated.
+/// The state of a query after a device's result: it needs further results, is complete, or must be repeated.
 #[derive(Clone, Copy, Debug)]
 pub enum TakenAnswer {
     Yes,
@@ -274,8 +273,7 @@ impl Answer<'_> {
         self.run.geometry.index(number) as usize
     }
 
-    /// Appends the indices of elements, given their ascending numbers in the run. It divides only once for
-    /// each page.
+    /// Appends the indices of elements, given their ascending numbers in the run. Divides once for each page.
     pub(crate) fn append_indices(&self, numbers: &[u64], indices: &mut Vec<usize>) {
         let geometry = self.run.geometry;
         let mut rest = numbers;
@@ -328,7 +326,7 @@ impl AskedRun {
         }
     }
 
-    /// Submits a question with memory for `room` list entries. With `in_ram`, RAM answers it if the device
+    /// Submits a question with memory for `room` list entries. With `in_ram`, RAM answers if the device
     /// refuses.
     fn with_room(
         lane: &dyn Lane,
@@ -360,8 +358,7 @@ impl AskedRun {
         }
     }
 
-    /// Passes the device's completed result to the query. Returns `Break` if the query needs no results of
-    /// later runs.
+    /// Passes the device's completed result to the query. Returns `Break` if it needs no later results.
     pub fn take(
         self,
         lane: &dyn Lane,

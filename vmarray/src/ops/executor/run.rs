@@ -21,8 +21,7 @@ pub(crate) enum RunAccess {
     Overwrite,
 }
 
-/// The channel that processes runs: a channel of an array or a source, or the device that staged rows are
-/// copied to.
+/// The channel that processes runs: a channel of an array or a source, or the device of staged rows.
 pub(crate) trait Lane: Sync {
     fn device(&self) -> &Arc<dyn Device>;
 
@@ -46,8 +45,7 @@ pub(crate) trait Lane: Sync {
     }
 }
 
-/// Contiguous elements on a device, and the corresponding elements of other columns (the operands of an
-/// operation).
+/// Contiguous elements on a device, and the corresponding elements of other columns (operands).
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     pub(crate) columns: &'a [Elements<'a>],

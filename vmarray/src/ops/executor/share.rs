@@ -1,5 +1,4 @@
-//! [`ChannelShare`]: all elements of one channel, for operations with exclusive access to device memory, such
-//! as sorts.
+//! [`ChannelShare`]: all elements of one channel, for operations with exclusive access, such as sorts.
 
 use backend_api::Elements;
 

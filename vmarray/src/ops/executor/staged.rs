@@ -197,8 +197,7 @@ impl<'a> StagedRows<'a> {
         Writing::prepare(&at.lane, change, run, &[]);
         let writing =
             Writing::new(&at.lane, change, run, Vec::new()).map_err(|RefusedRun { error, .. }| error);
-        // After an error, wait for the queue, because a part of the refused change may still be running on
-        // the device.
+        // After an error, wait for the queue, because a part of the change may still be running.
         let rest = || at.lane.queue.submit(&[]).and_then(|ticket| at.lane.wait(ticket));
         let writing = writing.inspect_err(|_| drop(rest()))?;
         Ok(writing.wait(&at.lane, change, &[])?)

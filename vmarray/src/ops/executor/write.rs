@@ -39,8 +39,7 @@ pub(crate) fn in_parts(
     let mut outcome = WriteOutcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {
-        // Each part consists of whole pages (except at the ends of the range), so that pages are overwritten
-        // without a read.
+        // Each part consists of whole pages (except at the ends), to overwrite pages without a read.
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
         // A part consists of whole groups of work-items, counted from the start of the range.
         let group_len = change.group_len();
@@ -175,8 +174,7 @@ impl Writing {
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Checks that the device supports the change with these operands, by a submission of a run without
-    /// elements.
+    /// Checks that the device supports the change with these operands, by submitting an empty run.
     pub fn check(
         lane: &dyn Lane,
         change: &dyn Change,
@@ -214,8 +212,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Reads the device's report, copies changed operands back, and releases memory. The device must have
-    /// finished.
+    /// Reads the report, copies changed operands back, and releases memory. The device must have finished.
     pub fn end(self, lane: &dyn Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);

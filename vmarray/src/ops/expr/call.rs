@@ -156,8 +156,7 @@ where
     if let Some(known) = LOWERED.lock().get(&key) {
         return Ok(known.clone());
     }
-    // Lower without the lock, because lowering may be slow. Two threads may therefore both lower the
-    // function.
+    // Lower without the lock, because lowering may be slow. Two threads may therefore do so.
     let function = function::<F, A, R>()?.with_time_limit(limit);
     Ok(LOWERED.lock().entry(key).or_insert(function).clone())
 }
@@ -176,8 +175,8 @@ where
         Ok(function) => Instruction::Call { function, arguments },
         Err(error) => {
             list.refuse(&Some(Box::new(error)));
-            // After an error, push a placeholder value of the result type, so that later instructions have an
-            // operand.
+            // After an error, push a placeholder value of the result type, as an operand of later
+            // instructions.
             Instruction::Literal { of: <R as Scalar>::TYPE, bits: 0 }
         }
     };

@@ -1,5 +1,4 @@
-//! The instruction list of an expression. The methods of expressions build it, and devices receive it as a
-//! program.
+//! The instruction list of an expression. The methods of expressions build it, and devices execute it.
 
 use std::time::Duration;
 
@@ -13,14 +12,13 @@ pub struct Instructions {
     /// The instructions. A list that is too long stops growing at one instruction above the maximum of a
     /// program, so that [`program`](Self::program) returns an error.
     pub instructions: Vec<Instruction>,
-    /// The error that [`program`](Self::program) returns, if the expression calls a function that expressions
-    /// cannot call.
+    /// The error that [`program`](Self::program) returns, if the expression calls an invalid function.
     pub refused: Option<Box<vmarray_kernel::Error>>,
 }
 
 impl Instructions {
-    /// Copies the instructions of a program without duplicates. Returns the list, and the index of `value` in
-    /// the list.
+    /// Copies the instructions of a program without duplicates. Returns the list, and the new index of
+    /// `value`.
     pub fn of_program(program: &Program, value: Value) -> (Self, Value) {
         let (whole, mut list) = (program.instructions(), Self::default());
         let value = list.append(&Self { instructions: whole, refused: None }, value);

@@ -194,8 +194,7 @@ macro_rules! number_methods {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
 
-            /// Returns the absolute value. For the least value of a signed integer type, returns the same
-            /// value.
+            /// Returns the absolute value. The least value of a signed type remains unchanged.
             pub fn abs(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Abs)
             }
@@ -213,8 +212,7 @@ macro_rules! number_methods {
                 self.into_expr().converted()
             }
 
-            /// Adds a condition to the value: a reduction then includes only elements that meet the
-            /// condition.
+            /// Adds a condition to the value: reductions include only elements that meet it.
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, $F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }

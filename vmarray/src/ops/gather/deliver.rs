@@ -99,8 +99,7 @@ impl<T> Drop for ScatterStages<T> {
 struct Prepared<T> {
     /// The stage of each channel's kernel, and the number of page loads submitted before the lookup.
     stages: Vec<(Option<GatherStage<T>>, u64)>,
-    /// Positions in the list whose pages the host must write: the pages are in RAM, are being loaded, or must
-    /// be saved.
+    /// Positions in the list whose pages the host must write: in RAM, being loaded, or to be saved.
     in_ram: Vec<usize>,
 }
 
@@ -224,8 +223,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone,
     ) -> Result<Prepared<T>> {
         let lanes = self.lanes.any_part();
-        // Divide the segment's entries evenly among the devices, but give each device at least `SHARE_MIN`
-        // entries.
+        // Divide the segment's entries evenly among the devices, but at least `SHARE_MIN` to each.
         let share = segment.len().div_ceil(lanes.len()).max(SHARE_MIN.min(self.plan.room));
         let pager = self.array.pager();
         let stages = pager.channels().iter().map(|_| (None, 0)).collect();
@@ -253,9 +251,8 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(prepared)
     }
 
-    /// Prepares one piece of the segment that begins at `start`. Adds each entry to a stage, to the list of
-    /// pages in RAM, or to the list of pages without contents. Each device gets `share` entries of the
-    /// segment.
+    /// Prepares a piece of the segment that begins at `start`. Adds each entry to a stage, or to the list of
+    /// pages in RAM or without contents. Each device gets `share` entries of the segment.
     #[inline]
     fn stage_piece(
         &self,
@@ -390,8 +387,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         Ok(outcome?)
     }
 
-    /// Waits for all kernels. After a failure, returns the position in the list from which values must be
-    /// written again.
+    /// Waits for all kernels. After a failure, returns the position in the list from which to write again.
     fn end(self) -> Option<usize> {
         for (channel, of) in self.array.pager().channels().iter().enumerate() {
             let under_way = std::mem::take(&mut self.stages[channel].lock().under_way);
@@ -437,8 +433,7 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 )
             });
             call.order.leave(segment, prepared, |segment, prepared| {
-                // After a failure, commit no later segments: the host repeats their writes at the end, in
-                // order.
+                // After a failure, commit no later segments: the host repeats their writes at the end.
                 if !call.order.is_over()
                     && prepared.and_then(|prepared| call.commit(segment, prepared)).is_err()
                 {

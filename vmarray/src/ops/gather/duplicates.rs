@@ -1,5 +1,4 @@
-//! Detection of repeated indices in the list of a scatter: finds the entries whose index occurs again later
-//! in the list.
+//! Detection of repeated indices in the list of a scatter: finds entries whose index occurs again later.
 
 /// Reusable memory for the search of repeated indices in a list.
 #[derive(Debug, Default)]
@@ -9,8 +8,8 @@ pub(super) struct Duplicates {
     repeated: Filter,
     /// Positions in the list whose indices may be duplicates.
     suspects: Vec<u32>,
-    /// A hash table with open addressing, at most half full. An entry is a number among the suspects plus
-    /// one; 0 is empty.
+    /// A hash table with open addressing, at most half full. Entries are numbers of suspects plus one; 0 is
+    /// empty.
     table: Vec<u32>,
     /// A bit for each position in the list: set if the index occurs again later.
     superseded: Vec<u64>,
@@ -24,8 +23,7 @@ impl Duplicates {
     /// indices that may equal one of them. Only these candidates are compared.
     pub(super) fn find(&mut self, indices: &[usize]) -> bool {
         self.superseded.clear();
-        // Return early for an ascending list, which has no duplicates. The check is cheap and such lists are
-        // common.
+        // Return early for an ascending list, which has no duplicates. The check is cheap.
         if indices.is_sorted_by(|a, b| a < b) {
             return false;
         }

@@ -163,8 +163,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             }
             // Start the kernels at the end of each piece, so that their values arrive early.
             if call.plan.is_direct() {
-                // The following entries belong to another thread's piece, so this stage must not extend into
-                // them.
+                // The following entries belong to another thread's piece, so this stage must end here.
                 self.kernels.start_all()?;
             } else if let (Some(lane), false) = (self.places.lane(), call.is_alone) {
                 self.kernels.start(lane)?;
@@ -212,8 +211,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             self.one(place, first + at)?;
             at += 1;
             if self.opened != opened {
-                // Stop the batch here: its page states were read before the stage was opened, and may be
-                // outdated.
+                // Stop the batch here: its page states are older than the stage, and may be outdated.
                 break;
             }
         }

@@ -6,8 +6,7 @@ use crate::engine::page::Holder;
 use crate::engine::page::state::{HOME, ZEROED};
 use crate::engine::pager::Pager;
 
-/// The most unused slots between two pages that are zero-filled, too, because one long fill is cheaper than
-/// two short ones.
+/// The longest gap (in slots) between pages that is zero-filled, because one long fill is cheaper than two.
 const GAP_MAX: u64 = 64;
 /// The most bytes in one fill.
 const RUN_BYTES: u64 = 64 << 20;

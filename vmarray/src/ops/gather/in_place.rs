@@ -17,8 +17,8 @@ use crate::base::scoped_threads;
 use crate::engine::channel::Channel;
 use crate::engine::guards;
 
-/// Shorter gathers (bytes of indices and values) use stages, because they are too short to write dirty pages
-/// back before.
+/// Shorter gathers (bytes of indices and values) use stages, because write-backs of dirty pages cost too
+/// much.
 const BYTES_MIN: usize = if cfg!(test) { 1 } else { 1 << 20 };
 /// The most bytes of values that one kernel moves. Other work can run between two kernels.
 const KERNEL_BYTES: usize = 64 << 20;
@@ -83,8 +83,7 @@ pub(super) fn gather<T: Element, D: Device>(
     });
     checked?;
     match moved {
-        // Return false, so that the caller gathers without the lost device. Other devices can still serve
-        // their pages.
+        // Return false, so that the caller gathers without the lost device. Other devices still work.
         Err(_) if lanes.divide_if_lost() => Ok(false),
         moved => moved,
     }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use vmarray_support::contended;
 
-/// The duration for which a thread that must wait spins before it yields, and the total duration before it
-/// sleeps.
+/// The duration for which a thread that must wait spins before it yields, and the total before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(200);
 
@@ -63,8 +62,7 @@ impl<P> InTurn<P> {
         number - self.next.load(Ordering::Acquire).min(number) >= self.window
     }
 
-    /// Hands over a prepared piece. Unless another thread is finishing pieces, finishes all pieces that are
-    /// next in order.
+    /// Hands over a prepared piece. Unless another thread is finishing pieces, finishes all pieces in turn.
     pub(super) fn leave(&self, number: usize, piece: P, mut finish: impl FnMut(usize, P)) {
         let mut queue = contended::lock(&self.queue);
         queue.left.insert(number, piece);

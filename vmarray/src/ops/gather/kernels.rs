@@ -29,8 +29,7 @@ struct UnderWay<T> {
 pub(super) struct GatherKernels<'a, T: Element> {
     lanes: Arc<Lanes<'a>>,
     plan: StagePlan,
-    /// The stage of each channel that is being filled, and the channel's number of failed write-backs before
-    /// that.
+    /// The stage of each channel that is being filled, and the number of failed write-backs before.
     open: Vec<Option<(GatherStage<T>, u64)>>,
     under_way: VecDeque<UnderWay<T>>,
     spare: Vec<Vec<GatherStage<T>>>,
@@ -62,8 +61,8 @@ impl<'a, T: Element> GatherKernels<'a, T> {
         self.open(place.channel).is_some_and(|stage| stage.try_push(place.element, position))
     }
 
-    /// Returns true if a kernel may skip entries of the list behind the last added element, and may overwrite
-    /// their values.
+    /// Returns true if a kernel may skip entries of the list after the last element, and overwrite their
+    /// values.
     #[inline]
     pub(super) fn may_leave_out(&self) -> bool {
         self.plan.is_direct() && self.open.iter().flatten().any(|(stage, _)| stage.count() > 0)

@@ -82,8 +82,7 @@ impl<'a> Lanes<'a> {
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// Returns a view of the elements that a channel's device can move: all elements of the array, or only
-    /// the channel's own.
+    /// Returns the elements that a channel's device can move: all elements, or only the channel's own.
     pub fn elements(&self, channel: usize) -> LaunchView<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
@@ -111,8 +110,7 @@ impl<'a> Lanes<'a> {
         start.is_multiple_of(row).then(|| self.bases.iter().map(|base| base.plus(before as u64)).collect())
     }
 
-    /// Returns a view of the first `count` elements from the addresses that [`bases_from`](Self::bases_from)
-    /// returned.
+    /// Returns a view of the first `count` elements from addresses of [`bases_from`](Self::bases_from).
     pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> LaunchView<'b> {
         let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
         match bases {

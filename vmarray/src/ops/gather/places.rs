@@ -76,8 +76,7 @@ impl Places {
         Self { lane: Some(lane), ..self }
     }
 
-    /// Returns the channel that moves all elements, if there is one. Element numbers are then indices of the
-    /// array.
+    /// Returns the channel that moves all elements, if there is one. Element numbers are then indices.
     #[inline]
     pub(crate) fn lane(&self) -> Option<usize> {
         self.lane

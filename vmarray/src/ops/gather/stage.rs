@@ -1,5 +1,4 @@
-//! Stages of gathers and scatters: page-locked memory with the list of elements that one kernel moves, and
-//! with their values.
+//! Stages of gathers and scatters: page-locked memory with a kernel's list of elements and their values.
 //!
 //! If the program's values are in [registered](crate::access::Registered) memory, the stage has only the
 //! list, and the device reads or writes the values in place. The stage then has an entry for each element in
@@ -54,19 +53,16 @@ struct DirectValues {
 }
 
 impl StagePlan {
-    /// Creates a plan for a list of `elements` elements. `is_divided` is true if each device moves its own
-    /// elements.
+    /// Creates a plan for `elements` elements. `is_divided` is true if each device moves its own elements.
     pub(crate) fn new<T>(elements: usize, is_divided: bool) -> Self {
         let bytes = if is_divided { STAGE_OF_SEVERAL_BYTES } else { STAGE_BYTES };
         let room = ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1);
         Self { room, direct: None }
     }
 
-    /// Creates a plan for values at an address. If their memory is registered with the devices, stages have
-    /// no values.
+    /// Creates a plan for values at an address. If the devices can access them, stages have no values.
     pub(crate) fn for_values<T>(values: usize, elements: usize, lanes: &Lanes<'_>, gap_max: usize) -> Self {
-        // A divided list needs buffered values: each device skips entries of other devices, but may overwrite
-        // their values.
+        // A divided list needs buffered values: a device may overwrite values of entries that it skips.
         let range = RegisteredRange::find(values, elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
         match range {
@@ -99,8 +95,7 @@ pub(crate) struct GatherStage<T> {
     first: usize,
     /// The position in the program's list after the last element; `usize::MAX` if the stage is empty.
     next: usize,
-    /// Runs of elements that are contiguous in the program's list, so that the thread copies each run at
-    /// once.
+    /// Runs of elements that are contiguous in the program's list, to be copied at once.
     runs: Vec<StagedRun>,
     marker: PhantomData<fn(T)>,
 }
@@ -201,8 +196,7 @@ impl<T: Element> GatherStage<T> {
         true
     }
 
-    /// Returns the runs: the number of the first element in the stage, its position in the program's list,
-    /// and the length.
+    /// Returns the runs: number of the first element, its position in the program's list, and length.
     fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         let ends = self.runs.iter().skip(1).map(|run| run.number as usize).chain([self.count]);
         self.runs.iter().zip(ends).map(|(run, end)| {
@@ -283,8 +277,8 @@ impl<T: Element> GatherStage<T> {
 
     /// Copies the gathered values to their positions in the program's memory, unless the device has written
     /// them there. The kernel must have ended, and other threads must use other positions. With
-    /// `passes_caches` the copy bypasses the processor's caches, because the program is unlikely to read the
-    /// values soon.
+    /// `passes_caches` the copy bypasses the processor's caches, because the values are unlikely to be read
+    /// soon.
     ///
     /// # Panics
     /// If a place is outside of `into`.
@@ -311,8 +305,7 @@ impl<T: Element> GatherStage<T> {
         self.clear();
         let mut value = vec![0; if is_direct { 0 } else { size_of::<T>() }];
         for (number, position) in positions.into_iter().enumerate() {
-            // The loop has rewritten only entries before this entry, so this entry still has its original
-            // index.
+            // The loop has rewritten only entries before this entry, so this entry is still intact.
             let entry = if is_direct { position - first } else { number };
             let mut element = [0; INDEX_BYTES];
             self.memory.read(entry * INDEX_BYTES, &mut element);

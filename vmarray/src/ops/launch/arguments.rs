@@ -91,8 +91,7 @@ pub trait AppendTo {
     /// Appends elements, given as bytes.
     fn append(&mut self, bytes: &[u8]);
 
-    /// Appends elements in the order of work-items. In `numbered`, each element follows the index of its
-    /// work-item.
+    /// Appends elements in the order of work-items. In `numbered`, each follows its work-item's index.
     fn append_in_order(&mut self, numbered: &[u8]);
 }
 
@@ -195,8 +194,7 @@ impl<T: ElementMemory> Appended<'_, T> {
 
 impl<'a, T: ElementMemory> Argument<'a, &'static Append<T>, kind::AppendKind> for Appended<'a, T> {
     fn bound(self, _: Internal) -> Bound<'a> {
-        // Limit the number to the elements that can fit into memory, because later size computations must not
-        // overflow.
+        // Limit the number to the elements that can fit into memory, so that sizes do not overflow.
         let (is_ordered, stride) = (self.is_ordered, Self::stride(self.is_ordered));
         let most = self.most.min(isize::MAX as usize / stride.max(1));
         Bound::Append(Box::new(self), most, stride, is_ordered)
@@ -305,8 +303,7 @@ pub trait Argument<'a, P, Kind> {
     #[doc(hidden)]
     fn bound(self, _: Internal) -> Bound<'a>;
 
-    /// Appends one [`Bound`] for each device parameter of this argument. An argument for rows has two, all
-    /// others have one.
+    /// Appends one [`Bound`] for each device parameter of this argument. Rows have two, others have one.
     #[doc(hidden)]
     fn bounds(self, into: &mut Vec<Bound<'a>>, _: Internal)
     where
@@ -353,8 +350,7 @@ where
     }
 }
 
-/// An argument for rows: the start of each row followed by the end of the last row, and the elements of all
-/// rows.
+/// An argument for rows: the start of each row and the end of the last one, and all elements.
 impl<'a, T: ElementMemory, S, V> Argument<'a, &'static Rows<T>, kind::RowsKind> for (S, V)
 where
     S: Argument<'a, &'static Anywhere<u64>, kind::AnywhereKind>,

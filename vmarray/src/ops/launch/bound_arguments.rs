@@ -1,5 +1,4 @@
-//! Arguments of a launch, each assigned to its kernel parameter; used by launches over stores and by
-//! sessions.
+//! Arguments of a launch, each assigned to its kernel parameter; used over stores and in sessions.
 
 use std::ops::Range;
 

@@ -27,8 +27,8 @@ pub(super) fn device_modes(modes: Modes) -> Option<Vec<(Mode, Vec<u64>)>> {
     modes.filter(|modes| !modes.iter().any(is_long))
 }
 
-/// Returns the boundary modes of a parameter except [`Mode::Checked`], each with the indices of the parameter
-/// and the axis.
+/// Returns the boundary modes of a parameter except [`Mode::Checked`], with the indices of parameter and
+/// axis.
 pub(super) fn unchecked_modes(
     parameter: usize,
     modes: &[(Mode, Vec<u64>)],
@@ -226,8 +226,7 @@ impl BroadcastArgument<'_> {
         self.extents.iter().product()
     }
 
-    /// Returns the number of elements that the work-items of a box read: the elements of the box and its
-    /// halo.
+    /// Returns the number of elements that the work-items of a box read: the box and its halo.
     pub fn count_around(&self, items: &[Range<isize>]) -> usize {
         let lens = self.wanted(items).into_iter().map(|positions| positions.len());
         lens.fold(1, usize::saturating_mul)
@@ -246,8 +245,7 @@ impl BroadcastArgument<'_> {
     }
 }
 
-/// The most channels of an array that is read in place, because kernels on some devices get each channel as
-/// an argument.
+/// The most channels of an array that is read in place, because each channel can be a kernel argument.
 pub(crate) const READ_IN_PLACE_MAX: usize = 8;
 
 /// An argument that the kernel reads in place, striped over the channels of its array.
@@ -343,8 +341,7 @@ impl<'a> DeviceCopies<'a> {
     ) -> Result<Self> {
         let bytes = |argument: &BroadcastArgument<'_>| {
             let count = argument.count_around(items).max(1);
-            // A single element may be longer than the staging buffer, which then has the length of one
-            // element.
+            // A single element may be longer than the staging buffer, which then fits one element.
             argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
         };
         let bytes = arguments.iter().map(bytes).max().unwrap_or(1);

@@ -185,8 +185,7 @@ impl<'a> StoreArguments<'a> {
         Ok(Self { bound, copied, appended })
     }
 
-    /// Returns the storage positions of the work-items' elements: the elements of the first result, or a
-    /// range of numbers.
+    /// Returns the storage positions of the work-items' elements: of the first result, or a range of numbers.
     fn domain(
         &self,
         kernels: &KernelVariants,
@@ -304,8 +303,7 @@ impl<'a> LaunchDraft<'a> {
         Ok(())
     }
 
-    /// Returns true if work-items may leave elements of a result unwritten, so that old elements must be
-    /// kept.
+    /// Returns true if work-items may leave elements of a result unwritten, so that old ones must be kept.
     fn keeps_results(&self, elements: &[StoreElements<'_>]) -> Result<bool> {
         let usual = self.kernels.prepared(self.form.clone())?;
         let is_overwritten = |of: &StoreElements<'_>| {

@@ -20,8 +20,7 @@ pub(crate) struct PreparedKernel {
     pub kernel: kernel::VerifiedKernel,
 }
 
-/// Cache of lowered kernels. The key is the kernel's type, including const parameters, and the variant of a
-/// launch.
+/// Cache of lowered kernels. The key is the type, including const parameters, and the variant.
 static PREPARED: LazyLock<Mutex<Prepared>> = LazyLock::new(Mutex::default);
 type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
@@ -158,7 +157,7 @@ impl PreparedKernel {
         Err(kind.into())
     }
 
-    /// Returns true if every work-item overwrites its whole element of `element_bytes` bytes without reading
+    /// Returns true if every work-item overwrites its whole element (`element_bytes` long) without reading
     /// it.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();

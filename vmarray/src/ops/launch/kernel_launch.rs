@@ -1,5 +1,4 @@
-//! [`KernelLaunch`]: a launch with options such as a time limit, and reductions of the values that its
-//! work-items return.
+//! [`KernelLaunch`]: a launch with options such as a time limit, and reductions of its return values.
 
 use std::marker::PhantomData;
 use std::ops::Range;

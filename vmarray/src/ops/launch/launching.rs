@@ -46,8 +46,7 @@ pub(super) struct CopiedResults<'a> {
 }
 
 pub(super) struct AppendArgument<'a> {
-    /// Index of the appended elements among the arguments that are copied to devices. Their counter has the
-    /// index before.
+    /// Index of the appended elements among the copied arguments. Their counter has the index before.
     pub elements: usize,
     /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
@@ -96,7 +95,7 @@ pub(super) struct Launching<'a> {
 
 impl Launching<'_> {
     /// Runs the kernel over all work-items. If device memory for appended elements was too small, runs it
-    /// once more.
+    /// again.
     pub fn run(&mut self, columns: &[LaunchColumn<'_>], results: &CopiedResults<'_>) -> Result<()> {
         let (range, Operand { store, target, .. }) = (self.domain.range(), columns[0].operand);
         let others = columns[1..].iter().map(|column| match &column.reordered {
@@ -212,8 +211,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Returns the number of elements that work-items appended on a device, or would append with enough
-    /// memory.
+    /// Returns the number of elements that work-items appended on a device, or would with more memory.
     fn asked(device: &DeviceCopies<'_>, argument: &AppendArgument<'_>) -> Result<u64> {
         let mut count = [0; 8];
         count.copy_from_slice(&device.download(argument.elements - 1, 8)?);
@@ -286,8 +284,7 @@ impl Launching<'_> {
         self.plan.kernel.outcome(report, item, self.plan.options)
     }
 
-    /// Returns an error if a work-item exceeded the time limit. In this case other work-items may not have
-    /// run.
+    /// Returns an error if a work-item exceeded the time limit. Others may then not have run.
     pub fn in_time(&self) -> Result<()> {
         let is_late = self.reported.lock().0.loop_over_time().is_some();
         if is_late { self.result() } else { Ok(()) }

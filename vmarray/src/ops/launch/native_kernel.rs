@@ -1,5 +1,4 @@
-//! Kernels with native code instead of a translated function: PTX, OpenCL C, or a Rust function that submits
-//! the work.
+//! Kernels with native code instead of a translated function: PTX, OpenCL C, or a Rust function.
 
 use std::marker::PhantomData;
 

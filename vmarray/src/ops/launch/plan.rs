@@ -1,6 +1,5 @@
 //! Plan of a launch: everything that is the same for all its runs (contiguous elements on a device).
-//! [`run`](super::execution::run) and sessions build the plan from their arguments, and then launch it on
-//! each run.
+//! [`run`](super::execution::run) and sessions build the plan from arguments, and launch it on each run.
 
 use std::sync::Arc;
 

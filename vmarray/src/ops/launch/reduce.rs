@@ -204,8 +204,7 @@ impl Reduction {
     }
 
     /// Submits the kernel for a run piece by piece, with a reduction after each piece. `launch` builds the
-    /// request for a piece from its work-items, the address of its report, and the memory for its return
-    /// values.
+    /// request for a piece from its work-items, its report address, and the memory for its return values.
     pub fn submit(
         &self,
         queue: WorkQueue<'_>,
@@ -246,8 +245,7 @@ impl Reduction {
         error: backend_api::Error,
     ) -> backend_api::Error {
         let Some(ticket) = begun else { return error };
-        // Wait before the error is returned. The wait's own error is ignored, because the first error is
-        // reported.
+        // Wait before the error is returned. The wait's own error is ignored: the first one counts.
         let _ = device.wait(ticket);
         match error.kind() {
             ErrorKind::Lost => error,
@@ -264,8 +262,7 @@ impl Reduction {
         report: HostSpan<'_>,
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
-        // Compile for a run without elements. The run needs no memory, but an address with the right
-        // alignment.
+        // Compile for a run without elements. It needs no memory, but an aligned address.
         let (columns, geometry) = like.part(0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());

@@ -23,8 +23,7 @@ use crate::ops::expr::refused;
 use crate::ops::view::{SignedBox, StoredBox};
 
 impl Launching<'_> {
-    /// Runs all work-items, one band (rows of tiles) after the other, and moves the elements they write to
-    /// the results.
+    /// Runs all work-items, band by band (rows of tiles), and moves their elements to the results.
     pub fn run_tiles(
         &mut self,
         tiles: &TiledGroups,

@@ -15,8 +15,7 @@ pub(super) struct TiledGroups {
     pub tile: Vec<usize>,
     /// Number of elements of a result along each axis.
     pub extents: Vec<usize>,
-    /// True if the rows of a result are contiguous in its store, so that one launch can process a band of
-    /// rows.
+    /// True if the rows of a result are contiguous in its store, so that launches can process bands.
     pub has_bands: bool,
 }
 
@@ -87,8 +86,7 @@ impl TiledGroups {
         rows_of_tiles * beside * self.len()
     }
 
-    /// Returns the number of rows of tiles in a band. The elements of a band fit into the cache of a large
-    /// GPU.
+    /// Returns the number of rows of tiles in a band. Its elements fit into the cache of a large GPU.
     pub fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
         let is_tiled = results.iter().any(|result| result.stored.is_tiled());
         if !self.has_bands || is_tiled {
@@ -104,8 +102,7 @@ impl TiledGroups {
         let axis = |axis: usize| {
             let (extent, tile) = (self.extents[axis], self.tile[axis]);
             let (start, tiles) = if axis == 0 {
-                // On the first axis, kernels count positions from the result's first row, not from the
-                // band's.
+                // On the first axis, kernels count positions from the result's first row.
                 (0_usize.wrapping_sub(row), rows.len().div_ceil(tile))
             } else {
                 (0, self.tiles(axis))

@@ -79,8 +79,7 @@ fn add_by_gemm<T: Element>(into: &mut [T], a: FactorTile<'_, T>, b: FactorTile<'
     add_product(into, a, b, one);
 }
 
-/// The number of rows of `b` that are processed at a time, because their columns fit into the processor's
-/// caches.
+/// The number of rows of `b` that are processed at a time, because they fit into the processor's caches.
 const DEPTH: usize = 64;
 /// The bytes of a result row that are processed at a time, because they fit into the processor's caches.
 const ROW_BYTES: usize = 4096;

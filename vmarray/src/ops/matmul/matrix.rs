@@ -13,8 +13,7 @@ use crate::ops::view::{INTERNAL, Linear, Shape, Store, View};
 /// The most indices in a list of elements to gather.
 const LISTED: usize = 1 << 18;
 
-/// A factor of a [matrix product](super::MatMul): a view with two axes, or elements of a view with two
-/// strides.
+/// A factor of a [matrix product](super::MatMul): a view with two axes, or elements with two strides.
 ///
 /// ```
 /// use vmarray::matrix::{MatMul, Matrix};

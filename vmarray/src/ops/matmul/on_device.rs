@@ -46,8 +46,7 @@ fn own_place<const ALONG: bool>(t: usize, i: usize) -> (usize, usize) {
     }
 }
 
-/// Loads one of a work-item's elements of the step that begins at `from`. Elements outside the matrix are
-/// zeros.
+/// Kernel function: loads one element of the step that begins at `from`. Outside elements are zeros.
 #[kernel(crate = vmarray_kernel)]
 fn loaded<T: Float + Atomic, const ALONG: bool>(
     item: (usize, usize),
@@ -68,8 +67,7 @@ fn loaded<T: Float + Atomic, const ALONG: bool>(
 }
 
 /// Kernel: multiplies two matrices. A factor has the index of its first element, and the distances of
-/// neighbours along `k` and across `k`. A group computes one tile of the result, which is stored in row-major
-/// order.
+/// neighbours along `k` and across `k`. A group computes one tile of the result, in row-major order.
 #[kernel(crate = vmarray_kernel, group = ITEMS)]
 fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
     at: At<1>,
@@ -107,8 +105,7 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
         }
         barrier();
         from += STEP;
-        // Load the tiles of the next step before the products of this step, so that the loads overlap the
-        // arithmetic.
+        // Load the tiles of the next step before the products of this step, to overlap both.
         for i in 0..EACH {
             next_a[i] = loaded::<T, A_ALONG>((t, i), a, a_first, a_strides, (from, row), (depth, rows));
             next_b[i] = loaded::<T, B_ALONG>((t, i), b, b_first, b_strides, (from, column), (depth, columns));
@@ -141,7 +138,7 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
     }
 }
 
-/// Returns the kernel for factors of 4-byte or 8-byte floats. The flags are true if a factor is contiguous
+/// Returns the kernel for factors of 4-byte or 8-byte floats. A flag is true if its factor is contiguous
 /// along `k`.
 pub(super) fn kernel_of(bytes: usize, [a, b]: [bool; 2]) -> &'static LibraryKernel {
     static ALL: [OnceLock<LibraryKernel>; 8] = [const { OnceLock::new() }; 8];
@@ -201,8 +198,7 @@ where
 }
 
 impl<'a> MatrixPlaces<'a> {
-    /// Returns the factor as an argument read in place, or `None` if the device of `result` does not store
-    /// it.
+    /// Returns the factor as an argument read in place, or `None` if `result` is on another device.
     fn striped(&self, number: usize, result: &dyn OperandStore) -> Option<StripedArgument<'a>> {
         let stored = StoredBox::range_of(self.range.start, self.range.len());
         StripedArgument::new(number, &self.operand, &stored, Vec::new(), result)
@@ -279,8 +275,7 @@ impl Change for ProductChange<'_> {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
         let Some(report) = report else { unreachable!("every launch has a report") };
-        // Do not fall back to the kernel in RAM, because the host multiplies tiles faster than it interprets
-        // the kernel.
+        // Do not fall back to the kernel in RAM, because multiplying tiles is faster on the host.
         self.with(run, report, |launch| queue.with_ram(false).submit(launch))
     }
 

@@ -126,8 +126,7 @@ fn add_product<T: MatMulElement>(
     a: FactorTile<'_, T::Sum>,
     b: FactorTile<'_, T::Sum>,
 ) -> Result<()> {
-    // Threads divide the rows. Compute a single row as the transposed product, which has a single column and
-    // several rows.
+    // Threads divide the rows. Compute a single row as the transposed product, which has several rows.
     let (a, b) = if a.extents[0] == 1 { (b.transposed(), a.transposed()) } else { (a, b) };
     let ([m, _], [_, n]) = (a.extents, b.extents);
     let each = m.div_ceil(*CORES);

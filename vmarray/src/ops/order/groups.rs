@@ -33,8 +33,7 @@ use crate::ops::view::{INTERNAL, Linear, Section, Store, View, ViewMut as _};
 /// The number of elements that one work-item reduces.
 const PIECE: u64 = 256;
 
-/// Kernel: marks starts of runs by 1 for an element that differs from its predecessor in any bit, otherwise
-/// 0.
+/// Kernel: marks starts of runs by 1 if an element differs from its predecessor in any bit, otherwise 0.
 #[kernel(crate = vmarray_kernel)]
 fn begins<B: KernelNumber + ElementMemory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
     let i = at.index();
@@ -248,8 +247,7 @@ enum GroupOrder<D: Device> {
     InRam(OrderInRam, OnceLock<VirtualArray<u64, D>>),
 }
 
-/// The indices of elements in RAM, group by group. They are computed from the elements' codes when first
-/// needed.
+/// The indices of elements in RAM, group by group. They are computed from codes when first needed.
 #[derive(Debug)]
 struct OrderInRam {
     codes: Option<KeyCodes>,
@@ -407,8 +405,8 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         Ok(out)
     }
 
-    /// Returns the sum of the values of each group. The view of values must have as many elements as the
-    /// grouped view.
+    /// Returns the sum of the values of each group. The view of values must have the length of the grouped
+    /// view.
     ///
     /// # Errors
     /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch); errors of devices, and of [building
@@ -459,8 +457,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         {
             let mut read = ScratchVec::<V::Element>::unspecified(values.len())?;
             values.read(0, &mut read)?;
-            // Reduce by codes without a sort only for integers, because float results depend on the order of
-            // additions.
+            // Reduce by codes without a sort only for integers, because float sums depend on the order.
             let found = match order.codes.as_ref().filter(|_| R::FLIP_NEGATIVE == 0) {
                 Some(codes) => codes.reduced::<_, R, F, O>(&read)?,
                 None => {
@@ -480,8 +477,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         Ok(out)
     }
 
-    /// Reduces pieces of groups to one value each. Returns the values, and the index of each group's first
-    /// value.
+    /// Reduces pieces of groups to one value each. Returns the values, and each group's first index.
     fn level<T: SortKey, R: SortKey, F: Function<(T,), R>, O: Function<(R, R), R>>(
         &self,
         values: &VirtualArray<T, D>,

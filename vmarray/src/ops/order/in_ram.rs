@@ -1,5 +1,5 @@
-//! Distinct elements and groups in RAM, for arrays without GPUs. The results are bit-identical to the results
-//! of devices.
+//! Distinct elements and groups in RAM, for arrays without GPUs. The results have the same bits as on
+//! devices.
 
 use std::ops::Range;
 

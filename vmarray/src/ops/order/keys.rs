@@ -1,5 +1,4 @@
-//! Sorts by several keys: sorts the positions of the elements stably by one key at a time, from the last key
-//! to the first.
+//! Sorts by several keys: stable sorts of the elements' positions by each key, from the last to the first.
 
 use backend_api::Device;
 

@@ -30,11 +30,9 @@ use crate::ops::view::{INTERNAL, Section, Store, View as _, ViewMut as _};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchKind {
-    /// Pairs of elements with equal keys: each element of the first view with each such element of the
-    /// second.
+    /// Pairs of elements with equal keys: each element of one view with each of the other.
     Inner,
-    /// The pairs of `Inner`, and one pair with [`KeyMatches::NONE`] for each element of the first view
-    /// without a match.
+    /// The pairs of `Inner`, and one with [`KeyMatches::NONE`] for each unmatched element of the first view.
     Left,
     /// Each element of the first view that has a match, listed once.
     Semi,
@@ -92,7 +90,7 @@ struct PartnerRule {
 
 /// Kernel: finds the first of the sorted keys that equals a key, and counts the key's pairs. Marks a key
 /// without a partner in `first`. The search for the last partner takes growing steps, because most keys have
-/// few partners.
+/// few.
 #[kernel(crate = vmarray_kernel)]
 fn found<B: KernelNumber + ElementMemory, I: KernelNumber + ElementMemory>(
     rule: PartnerRule,
@@ -156,8 +154,7 @@ pub(crate) fn find_partners<T: SortKey, I: TakeIndex, D: Device, E: Device>(
     Ok(begins.exclusive_prefix_sum(..)? as usize)
 }
 
-/// Kernel: finds the first view's element of each pair, the last element whose pairs begin at or before this
-/// pair.
+/// Kernel: finds the first view's element of each pair, the last whose pairs begin at or before it.
 #[kernel(crate = vmarray_kernel)]
 fn lefts(at: At<1>, begins: &Anywhere<u64>, out: &mut Own<u64>) {
     out.set(last_not_above(begins, begins.len(), at.index() as u64) as u64);

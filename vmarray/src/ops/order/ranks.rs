@@ -1,5 +1,4 @@
-//! Selection of elements by rank (the k-th smallest) without moving elements. Also random orders and random
-//! samples.
+//! Selection of elements by rank (the k-th smallest) without moving elements. Also random orders and samples.
 
 use std::collections::HashSet;
 

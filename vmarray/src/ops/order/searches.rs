@@ -1,4 +1,4 @@
-//! Binary searches in sorted elements, and merges of two sorted views. Each work-item (GPU thread) searches
+//! Binary searches in sorted elements, and merges of two sorted views. Each GPU thread searches
 //! independently.
 //!
 //! The searches compare elements by the unsigned sort keys of `sort`. Floats are therefore in the order of

@@ -9,8 +9,8 @@ use crate::base::error::Result;
 use crate::ops::expr::{ComplexExpr, Summed};
 
 impl<T, F: Summed<Sum = f64>> ComplexExpr<T, F> {
-    /// Returns the sum of a complex expression over the elements of a view. Calls [`Query::sum`] once for
-    /// each part.
+    /// Returns the sum of a complex expression over the elements of a view. Calls [`Query::sum`] for each
+    /// part.
     ///
     /// # Errors
     /// The errors of [`Query::sum`].

@@ -66,8 +66,7 @@ impl Change for Plan {
         let ops = self.program.ops().iter().zip(self.program.needed(&values));
         let reads = |(op, needed)| needed && matches!(op, &Op::Load { view: 0, .. });
         let types = self.stores.iter().filter_map(|store| self.program.type_of(store.value));
-        // The lengths of the assigned fields can be added, because devices refuse assignments to overlapping
-        // fields.
+        // The lengths of the assigned fields can be added, because devices refuse overlapping assignments.
         let written: u64 = types.map(|of| u64::from(of.bytes())).sum();
         self.filter.is_none() && written == element_bytes as u64 && !ops.into_iter().any(reads)
     }

@@ -24,8 +24,7 @@ use crate::ops::view::{SignedBox, StoredBox};
 
 /// The number of elements in a block of a line.
 const BLOCK: usize = 1024;
-/// From this number of lines on, a work-item reduces a whole line, because the lines suffice to use all GPU
-/// threads.
+/// From this number of lines on, a work-item reduces a whole line, because all GPU threads are used.
 const LINES_MIN: usize = 1 << 16;
 
 /// Kernel function: converts a number to another type.
@@ -55,8 +54,7 @@ pub fn greater<S: KernelNumber>(a: S, b: S) -> S {
     a.max(b)
 }
 
-/// Kernel: reduces `count` elements of a line, one of several parts. Lines are along the second of three
-/// axes.
+/// Kernel: reduces `count` elements of a line, one of several parts. Lines are along the second axis.
 #[kernel(crate = vmarray_kernel)]
 fn reduced<
     T: KernelNumber + ElementMemory,
@@ -329,8 +327,8 @@ fn without<A: Clone>(axes: &[A], axis: usize) -> Vec<A> {
     axes
 }
 
-/// Combines the results of blocks with the result of earlier blocks in the same line. The first blocks have
-/// no earlier result.
+/// Combines the results of blocks with the result of earlier blocks in the same line. The first ones have
+/// none.
 fn put_together<S: PrefixSummed, O: Function<(S, S), S>>(
     partial: &[S],
     parts: usize,

@@ -15,8 +15,7 @@ use crate::base::error::Result;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 use crate::ops::sort::{TileState, TileStates, is_unsupported, of_each, refusal, scan_kernel, scan_tile};
 
-/// Flags of the kernel, for three variants: exclusive sums; only the sums of tiles; each tile receives its
-/// carry.
+/// Flags of the kernel: exclusive sums; only the sums of tiles; each tile receives its carry.
 const IS_EXCLUSIVE: u64 = 1;
 const TELLS: u64 = 2;
 const IS_TOLD: u64 = 4;
@@ -242,8 +241,7 @@ mod tests {
             array.write(0, &values).unwrap();
             array.flush(..).unwrap();
             let operation = [Operation::Launch, Operation::Submit, Operation::Fill][random.index(3)];
-            // After `OutOfMemory` the scan falls back to launches, unless the injected failure comes too
-            // late.
+            // After `OutOfMemory` the scan falls back to launches, unless the failure comes too late.
             let kind = [DeviceErrorKind::CopyFailed, DeviceErrorKind::OutOfMemory][round / 2 % 2];
             let fault = Fault::new(operation, kind).on_call(1 + random.next() % 9);
             device.inject(if random.index(2) == 0 { fault } else { fault.reported_later() });

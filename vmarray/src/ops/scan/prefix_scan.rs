@@ -122,8 +122,7 @@ fn written<T: KernelNumber + ElementMemory, const HAS_ROWS: usize>(
     let all = scanned(of_lanes[lane], lane, last / 32);
     let of_others = lanes::shuffle(all, ((i / 32 + 31) % 32) as u32);
     let left = lanes::shuffle(sum, ((lane + 31) % 32) as u32);
-    // Add the carries: of earlier work-items in these 32 lanes, of earlier lanes in the block, and of earlier
-    // blocks.
+    // Add the carries: of earlier work-items in these 32 lanes, of earlier lanes, of earlier blocks.
     let mut value = sum;
     let mut is_begun = true;
     if is_exclusive {
@@ -149,8 +148,7 @@ impl PrefixScan<'_> {
             return Ok(());
         }
         let mut carried = Carried::<T>::before((start / BLOCK) as u64);
-        // The host computes the elements before the first block boundary, because kernels process whole
-        // blocks.
+        // The host scans up to the first block boundary, because kernels process whole blocks.
         let head = start..start.next_multiple_of(BLOCK).min(end);
         let rest = head.end..end;
         if !self.page_len.is_multiple_of(BLOCK) || rest.is_empty() {

@@ -10,8 +10,7 @@ use super::number::PrefixSummed;
 #[derive(Clone)]
 pub(super) struct SumTreeNode<T: PrefixSummed> {
     pub sum: T::Sum,
-    /// True if a row begins within the blocks of this node. The carry into the node then does not affect
-    /// later sums.
+    /// True if a row begins within the blocks of this node. The carry into it then affects no later sum.
     pub begins: bool,
 }
 
@@ -52,8 +51,7 @@ impl<T: PrefixSummed> Carried<T> {
         self.at(self.number).sum
     }
 
-    /// Returns the carry into an earlier block, whose number is the present number with some of the lowest
-    /// bits cleared.
+    /// Returns the carry into an earlier block, whose number is the present one with some low bits cleared.
     fn at(&self, number: u64) -> SumTreeNode<T> {
         self.before.get(number.trailing_zeros() as usize).cloned().unwrap_or_default()
     }

@@ -1,5 +1,4 @@
-//! External sort: sorts elements in RAM by GPUs with less memory. Each element crosses the bus twice in each
-//! direction.
+//! External sort of elements in RAM by GPUs with less memory. Elements cross the bus twice in each direction.
 //!
 //! The first pass samples evenly: each piece consists of strips from all parts of the elements, so each piece
 //! has about equally many elements of each bucket. A GPU sorts the piece and writes it to the areas of the
@@ -54,8 +53,7 @@ pub(super) enum ExternalPlan {
 
 impl ExternalPlan {
     /// Plans the sort of `len` elements of `stride` bytes on several GPUs. `rooms` is the number of elements
-    /// that fit into the memory of each GPU. Returns `None` if another algorithm is faster, or this one is
-    /// impossible.
+    /// that fit into each GPU. Returns `None` if another algorithm is faster, or this one is impossible.
     pub fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         if len * stride < BYTES_MIN {
             return None;
@@ -224,8 +222,8 @@ struct ExternalSort<'a> {
 }
 
 impl ExternalSort<'_> {
-    /// Sorts all elements as one piece. Meanwhile a thread copies them to the spare memory, so that a failure
-    /// loses none.
+    /// Sorts all elements as one piece. Meanwhile a thread copies them to the spare memory, in case of a
+    /// failure.
     fn at_once(&self) -> Result<()> {
         let len = self.ram.len;
         let [from, to] = [0, 0].map(|start| once(start..len).collect());
@@ -293,8 +291,7 @@ impl ExternalSort<'_> {
     ) -> Result<()> {
         let (card, keys) = (&self.cards[number], self.piece as u64);
         let (sorter, device) = (&card.sorter, card.lane.share.lane.device());
-        // Use a separate queue for each direction. A drop of a queue waits for its copies, even after a
-        // failure.
+        // Use a separate queue for each direction. A drop of a queue waits for its copies.
         let (uploads, downloads) = (Queue::new(device)?, Queue::new(device)?);
         let mine = || jobs.iter().skip(number).step_by(self.cards.len());
         let places = if jobs.len() == 1 { 2 } else { PIECES_ON_CARD as u64 };

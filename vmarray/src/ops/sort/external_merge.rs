@@ -1,5 +1,4 @@
-//! External merge sort, for elements that no single device can hold. Pieces are sorted in RAM, and then
-//! merged in place.
+//! Merge sort for elements that no single device can hold. Pieces are sorted in RAM, then merged in place.
 //!
 //! Two neighbouring sorted pieces without values are merged in a stream if the shorter one fits into RAM.
 //! Pieces with values are merged in RAM if both fit. Otherwise the merge is divided into two halves. A search

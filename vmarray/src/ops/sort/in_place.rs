@@ -21,8 +21,7 @@ use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 /// Least and greatest bytes of keys and values in a piece. The sort uses scratch memory for two pieces.
 const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };
 const BLOCKS_OF_PIECE: u64 = if cfg!(test) { 64 } else { 1024 };
-/// Number of spare blocks: one partial block for each bucket, and the blocks at both ends of the sorted
-/// range.
+/// Number of spare blocks: a partial one for each bucket, and the blocks at both ends of the range.
 const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;
 /// Short buckets are sorted together, up to a piece divided by this number.
 const TOGETHER: u64 = 16;
@@ -360,8 +359,8 @@ impl<'s> InPlace<'s, '_> {
         Ok(longer)
     }
 
-    /// Gathers keys of a bucket in scratch memory, after earlier keys there, up to a piece. Returns the
-    /// number of keys.
+    /// Gathers keys of a bucket in scratch memory, after earlier keys there, up to a piece. Returns their
+    /// number.
     fn bring(&mut self, buckets: &mut Buckets, bucket: &mut BlockList, at: u64) -> backend_api::Result<u64> {
         let whole = ((self.piece - at) / self.block) as usize;
         let taken = if bucket.keys <= self.piece - at { bucket.blocks.len() } else { whole };

@@ -27,16 +27,15 @@ enum Stage {
 
 /// Returns true if a device runs a stage as native code.
 fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
-    /// If the variable `VMARRAY_SORT_KERNELS` is `lowered`, all devices run the kernel language, for
-    /// measurements.
+    /// If the variable `VMARRAY_SORT_KERNELS` is `lowered`, no device runs native code.
     static ARE_ALL_LOWERED: OnceLock<bool> = OnceLock::new();
     let lowered = || std::env::var_os("VMARRAY_SORT_KERNELS").is_some_and(|value| value == "lowered");
     let language = [CodeLanguage::Ptx, CodeLanguage::OpenClC].into_iter().find(|of| device.info().takes(*of));
     let is_native = match (stage, language) {
         (_, Some(CodeLanguage::Ptx)) => true,
         (Stage::Count | Stage::Move, Some(CodeLanguage::OpenClC)) => true,
-        // In unit tests the simulated GPU runs most key moves as native code, because the kernel interpreter
-        // is slow.
+        // In unit tests the simulated GPU runs most key moves as native code, because the interpreter is
+        // slow.
         (Stage::Move, None) => cfg!(test) && device.info().forward_progress,
         (_, _) => false,
     };

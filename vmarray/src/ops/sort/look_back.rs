@@ -28,8 +28,8 @@ const COPIED_AT_ONCE: usize = 1 << 20;
 
 type SubmittedOne<'a> = dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket> + 'a;
 
-/// The output of a search for runs of equal elements: at most `room` list entries. The kernel's result is the
-/// number of runs.
+/// The output of a search for runs of equal elements: at most `room` list entries. The result is their
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LookBack {
     /// The first position of each run, followed by the end of the last run.
@@ -38,8 +38,7 @@ pub(crate) enum LookBack {
     ListDistinct { room: u64 },
 }
 
-/// Runs a scan over a range of a store, if one GPU stores its elements. If the GPU refuses, no element
-/// changes.
+/// Runs a scan over a range of a store, if one GPU stores its elements. A refusal changes nothing.
 pub(crate) fn look_back(
     store: &dyn ResultStore,
     range: &Range<usize>,
@@ -213,8 +212,7 @@ impl<'a> TileStates<'a> {
     }
 }
 
-/// Converts a refusal to another error if the operation may be partly done, so that the caller does not
-/// retry.
+/// Converts a refusal to another error if the operation may be partly done, to prevent a retry.
 fn no_refusal(error: backend_api::Error) -> backend_api::Error {
     if !is_unsupported(&error) {
         return error;

@@ -1,5 +1,4 @@
-//! Partition of a merge between devices: for each part of the result, the ranges of both sorted inputs that
-//! it merges.
+//! Partition of a merge between devices: for each part of the result, the ranges of both inputs.
 
 use std::ops::Range;
 
@@ -46,8 +45,8 @@ impl StripedRange {
         }
     }
 
-    /// Returns a range of `count` contiguous (unstriped) elements from `first` on. The kernels number the
-    /// element `base` 0.
+    /// Returns a range of `count` contiguous (unstriped) elements from `first` on. Element `base` gets number
+    /// 0.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
@@ -66,8 +65,7 @@ impl StripedRange {
     }
 }
 
-/// A part of a merge between channels: it merges elements of one piece of the first run with one piece of the
-/// second.
+/// A part of a merge between channels: elements of one piece of the first run and of one of the second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
     /// The range that this part merges from each of the two sorted runs: the index of a piece of the run, and
@@ -83,8 +81,8 @@ impl MergePart {
     }
 }
 
-/// Returns the parts of a merge of two runs, given the lengths of their pieces. `key` reads a key by run,
-/// piece and number.
+/// Returns the parts of a merge of two runs, given the lengths of their pieces. `key` reads by run, piece and
+/// number.
 ///
 /// # Errors
 /// Errors of `key`.

@@ -31,8 +31,7 @@ const COUNTED_BY_BLOCK: u64 = 8192;
 /// Alignment in bytes of the parts of the scratch memory.
 const ALIGN: u64 = 256;
 
-/// Returns true if a device may sort keys of this size in bytes, with values of `value_bytes` or without
-/// values.
+/// Returns true if a device may sort keys of this size in bytes, with values of `value_bytes` or without.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
     // Check for a GPU here, because other devices would refuse the kernel's code only at launch.
     device.info().kind.is_gpu()
@@ -79,8 +78,7 @@ impl<'a> Sorter<'a> {
         Ok(Self { share, order, steps, count, moves, memory, states, host })
     }
 
-    /// Number of words for the counts of all digits, and for two lists of the first position of each digit
-    /// value.
+    /// Number of words for the counts of all digits, and two lists of the first position of each value.
     fn words(stride: u64) -> u64 {
         (stride + 2) * DIGITS as u64
     }
@@ -220,8 +218,7 @@ impl<'a> Sorter<'a> {
         Ok(self.order.key_of_word(u64::from_le_bytes(word), bytes))
     }
 
-    /// Copies a short range. Uses a kernel if possible, because the copy engine may be busy with long copies
-    /// of other threads.
+    /// Copies a short range. Uses a kernel if possible, because the copy engine may be busy with long copies.
     fn copy_numbers(&self, copy: Transfer<'_>) -> backend_api::Result<()> {
         let device = self.share.lane.device();
         self.done(0, &mut |queue| {
@@ -250,7 +247,7 @@ impl<'a> Sorter<'a> {
         reported.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
-    /// One pass of the radix sort: sorts keys and their values by one digit. `counts` is the histogram of the
+    /// One pass of the radix sort: sorts keys and values by one digit. `counts` is the histogram of the
     /// digit.
     pub fn pass(
         &self,

@@ -98,8 +98,7 @@ impl<'a> ShareSorter<'a> {
     /// Allocates scratch memory, and concurrently counts digits if `counts` is set.
     fn new(share: &'a ChannelShare<'a>, order: KeyOrder, counts: bool, steps: &'a Steps) -> Result<Self> {
         let (sorter, keys) = (Sorter::new(share, order, steps)?, share.keys.count);
-        // Allocate scratch memory while the devices count digits, because for long arrays both take equally
-        // long.
+        // Allocate scratch memory while the devices count digits, because both take long.
         let (beside, counts) = std::thread::scope(|scope| {
             let allocate = || if keys > BESIDE_MAX { Err(refusal()) } else { sorter.memory_for(keys) };
             let beside = std::thread::Builder::new().spawn_scoped(scope, allocate);
@@ -130,8 +129,7 @@ impl<'a> ShareSorter<'a> {
         if place == self.home() { self.beside() } else { self.home() }
     }
 
-    /// Sorts the keys. Returns their location afterwards (home slots or scratch memory), also after a
-    /// failure.
+    /// Sorts the keys. Returns their location (home slots or scratch memory), also after a failure.
     fn sort<'s>(
         &'s self,
         from: KeysPlace<'s>,
@@ -207,8 +205,7 @@ impl<'s> SortedShares<'s, '_> {
             });
         }
         failure?;
-        // Choose between home slots and scratch memory for each channel, so that the last merge writes to the
-        // home slots.
+        // Choose between home slots and scratch memory for each channel, so that the last merge ends there.
         let steps = |number| levels.iter().flatten().filter(|merge| all_of(merge).contains(&number)).count();
         let moved: Vec<bool> = (0..sorters.len())
             .map(|number| (self.at[number] == sorters[number].home()) == (steps(number) % 2 == 1))
@@ -266,8 +263,7 @@ impl<'s> SortedShares<'s, '_> {
         shares.clone().map(|number| self.count(number)).collect()
     }
 
-    /// Copies a channel's part of the elements, in index order, from all home slots to the channel's scratch
-    /// memory.
+    /// Copies a channel's part of the elements, in index order, from all home slots to its scratch memory.
     fn gather(&self, number: usize) -> backend_api::Result<()> {
         let (sorter, count) = (&self.sorters[number], self.count(number));
         let first: u64 = self.counts(&(0..number)).iter().sum();
@@ -342,8 +338,8 @@ impl<'s> SortedShares<'s, '_> {
             }
             sorter.sorter.report(count)?;
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
-            // If one run is empty, pass the other run in its place as a valid address; the kernel reads no
-            // element of it.
+            // If one run is empty, pass the other run in its place as a valid address; the kernel reads none
+            // of it.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);
             let read = read.map(|(share, range)| {
                 let place = self.sorters[*share].sorter.further(self.at[*share], range.start);

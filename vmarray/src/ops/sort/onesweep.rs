@@ -116,8 +116,7 @@ pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> 
     })
 }
 
-/// Returns the kernel of prefix sums in the order of blocks, for integers of 1, 2, 4 or 8 bytes, or for
-/// floats.
+/// Returns the kernel of prefix sums in the order of blocks, for integers of 1, 2, 4 or 8 bytes or floats.
 ///
 /// Its views are the elements, and the states. Its parameters are the first element of the channel, the
 /// number of elements, the length of pages, the number of channels, the channel, the start of rows, their
@@ -161,8 +160,7 @@ fn c_scan_tile(bytes: u64) -> u64 {
     if bytes == 8 { 2 * SCAN_BLOCK } else { 4 * SCAN_BLOCK }
 }
 
-/// Objects that are created once for each size of keys and values; values have 4 or 8 bytes, or there are
-/// none.
+/// Objects that are created once for each size of keys and values; values have 0, 4 or 8 bytes.
 pub(super) struct OfLengths<T>([[OnceLock<Option<T>>; 3]; 4]);
 
 impl<T> OfLengths<T> {
@@ -294,8 +292,7 @@ fn view(access: Access, of: Type) -> ViewDecl {
     ViewDecl { access, fields: vec![(0, Memory::Value(of))] }
 }
 
-/// Creates a kernel from its PTX and OpenCL C. On devices that support neither, the kernel only reports a
-/// failure.
+/// Creates a kernel from its PTX and OpenCL C. Other devices only report a failure.
 fn kernel(
     name: &str,
     texts: [Option<&str>; 2],

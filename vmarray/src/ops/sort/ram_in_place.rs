@@ -1,5 +1,4 @@
-//! Sort in place on devices whose memory is host RAM: threads sort there, without copies to and from the
-//! device.
+//! Sort in place on devices whose memory is host RAM: threads sort there, without copies.
 
 use backend_api::{AddressSpace, Device, Elements};
 use bytemuck::Pod;

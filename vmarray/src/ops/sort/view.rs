@@ -8,8 +8,7 @@ use crate::ops::executor::Operand;
 use crate::ops::sealed::INTERNAL;
 use crate::ops::view::{Linear, Store as _, StoreMut as _, View, ViewMut};
 
-/// Sorts of the numbers of a linear [`ViewMut`]. The devices that store the numbers sort them in device
-/// memory.
+/// Sorts of the numbers of a linear [`ViewMut`]. The devices that store the numbers sort them.
 ///
 /// ```
 /// use vmarray::prelude::*;

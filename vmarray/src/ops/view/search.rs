@@ -20,8 +20,7 @@ const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
 /// The most elements in a search that joins several runs.
 const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };
 
-/// If the store has another order than the view, the most matches that are listed in order to find the first
-/// ones.
+/// If the store has another order than the view, the most matches listed to find the first ones.
 const ORDERED_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
 
 /// Searches a region of a store. With `count_all` the total is the exact number of matches.

@@ -59,8 +59,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn index_at(&self, place: usize) -> Option<Self::Index>;
 
-    /// Converts ascending storage indices to ascending indices of the view. Skips elements that the view does
-    /// not show.
+    /// Converts ascending storage indices to ascending indices of the view. Skips elements outside the view.
     #[doc(hidden)]
     fn indices_at(&self, places: Vec<usize>) -> Vec<Self::Index> {
         let mut indices: Vec<_> = places.into_iter().filter_map(|place| self.index_at(place)).collect();
@@ -127,8 +126,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         self.runs(of).try_for_each(|run| store.fetch(&run, internal))
     }
 
-    /// Returns the storage indices of a region, as ranges. Ranges are extended to whole pages if that joins
-    /// some of them.
+    /// Returns the storage indices of a region, as ranges. Extends them to whole pages if that joins some.
     #[doc(hidden)]
     fn touched<S: Store>(&self, _: &S, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>> {
         self.runs(of)
@@ -162,8 +160,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A region of a view, as devices process it: a range of the store, and a condition that selects the region's
-/// elements.
+/// A region of a view, as devices process it: a range of the store, and a condition for its elements.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct LoweredRegion<T> {

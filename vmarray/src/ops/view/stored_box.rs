@@ -92,8 +92,7 @@ impl StoredBox {
         bounds.collect()
     }
 
-    /// Returns the row-major number in a box of the element with a storage index, if the element is in the
-    /// box.
+    /// Returns the row-major number in a box of the element with a storage index, if it is there.
     pub(crate) fn number_in(&self, place: usize, of: &[Range<isize>]) -> Option<usize> {
         let (mut tile, mut within) = (place / self.tile_len(), place % self.tile_len());
         let (mut number, mut stride) = (0, 1);

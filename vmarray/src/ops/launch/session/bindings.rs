@@ -1,5 +1,4 @@
-//! Arguments of a session's launches: elements of arrays that the session holds, or that it has copied to
-//! devices.
+//! Arguments of a session's launches: elements of arrays that the session holds or has copied.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -126,8 +125,7 @@ macro_rules! handles {
         }
 
         impl<T, S: Shape> $Handle<T, S> {
-            /// Returns a part of the elements: a range, or a box of several dimensions. The call copies
-            /// nothing.
+            /// Returns a part of the elements: a range or a box. The call copies nothing.
             ///
             /// # Errors
             /// The errors of [`section`](crate::views::View::section) of a view.
@@ -267,8 +265,7 @@ pub trait SessionArgument<P, Kind> {
     #[doc(hidden)]
     fn bind(self, _: Internal) -> Binding;
 
-    /// Appends one [`Binding`] for each device parameter of this argument. An argument for rows has two, all
-    /// others have one.
+    /// Appends one [`Binding`] for each device parameter of this argument. Rows have two, others have one.
     #[doc(hidden)]
     fn bind_all(self, into: &mut Vec<Binding>, _: Internal)
     where
@@ -278,8 +275,7 @@ pub trait SessionArgument<P, Kind> {
     }
 }
 
-/// An argument for rows: the start of each row followed by the end of the last row, and the elements of all
-/// rows.
+/// An argument for rows: the start of each row and the end of the last one, and all elements.
 impl<T: ElementMemory, S, V> SessionArgument<&'static Rows<T>, kind::RowsKind> for (S, V)
 where
     S: SessionArgument<&'static Anywhere<u64>, kind::AnywhereKind>,

@@ -112,8 +112,7 @@ fn begin<'a>(
     if over.is_none()
         && let Some(launched) = session.launch_alone(kernels, &arguments, options)
     {
-        // If some parts of the launch failed, wait for the parts that have started, because devices still use
-        // the arrays.
+        // If some parts of the launch failed, wait for the others, because devices still use the arrays.
         if launched.is_ok() || session.lanes.iter().any(|lane| !lane.launched.is_empty()) {
             session.failure = launched.err();
             return Ok(Some(session));
@@ -180,8 +179,7 @@ impl<'a> Session<'a> {
         Ok(BindingPlaces { of, extents: extents.clone(), stored: stored.clone() })
     }
 
-    /// Writes dirty pages back to their home slots, for an array that other threads may use during the
-    /// session.
+    /// Writes dirty pages back to their home slots, for an array that other threads may use.
     fn settle_shared(&mut self, pager: &'a Pager, stride: usize, range: &Range<usize>) -> Result<()> {
         let page_len = pager.page_bytes() / stride;
         if !self.shared.iter().any(|(known, _)| std::ptr::eq(*known, pager)) {

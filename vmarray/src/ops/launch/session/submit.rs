@@ -240,8 +240,8 @@ impl Session<'_> {
         Ok(bound)
     }
 
-    /// Divides the work-items among devices, in parts as large as possible. `first` has one element for each
-    /// work-item.
+    /// Divides the work-items among devices, in parts as large as possible. `first` determines the
+    /// work-items.
     fn parts(
         &mut self,
         name: &str,
@@ -289,8 +289,7 @@ impl Session<'_> {
         Ok(parts)
     }
 
-    /// Divides the work-items by channel. All arguments with one element for each work-item must have the
-    /// same location.
+    /// Divides the work-items by channel. The arguments with one element for each must have one location.
     fn parts_by_channel(
         &self,
         name: &str,

@@ -25,8 +25,7 @@ const ALIGN: usize = if cfg!(test) { 1 } else { 64 };
 /// Number of pieces in the memory of a GPU: one during upload, two for the sort, one during download.
 pub(super) const PIECES_ON_CARD: usize = 4;
 
-/// A job for a GPU: the elements of one piece, which the GPU uploads, sorts, and downloads to another place
-/// in RAM.
+/// A job for a GPU: the elements of one piece, uploaded, sorted, and downloaded to another place in RAM.
 #[derive(Clone, Debug)]
 pub(super) struct PieceJob {
     pub from: Vec<Range<usize>>,
@@ -252,8 +251,7 @@ impl AreaLayout {
     }
 }
 
-/// Moves as many elements from the start of a range as fit into the last free range. Returns their new
-/// position.
+/// Moves as many elements from the start of a range as fit into the last free range. Returns where.
 fn place(
     left: &mut Range<usize>,
     free: &mut Vec<Range<usize>>,
@@ -296,8 +294,7 @@ pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usiz
             (least, low) = (middle + 1, ends);
         }
     }
-    // Divide the keys that equal this key evenly: each run has the same number of them before the cut, or all
-    // that it has.
+    // Divide the keys that equal this key evenly: each run has equally many of them before the cut, or all.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);

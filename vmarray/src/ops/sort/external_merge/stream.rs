@@ -1,5 +1,5 @@
-//! Merge of two neighbouring sorted pieces. The shorter one is held in RAM, and the longer one streams
-//! through a buffer.
+//! Merge of two neighbouring sorted pieces. The shorter one is in RAM, the longer one passes through a
+//! buffer.
 //!
 //! The merged elements are first written to the place of the shorter piece. The gap between written and
 //! unread elements is therefore always as long as the elements in RAM. If a device fails, the elements in RAM
@@ -57,8 +57,8 @@ struct Merging<'a, 's, T: SortKey, S> {
     /// The shorter range, held in RAM, and the number of its merged elements.
     held: &'a mut [T],
     taken: usize,
-    /// A part of the longer range in RAM, whose elements before `at` are merged; and the position of the next
-    /// part.
+    /// A part of the longer range in RAM, whose elements before `at` are merged; and the next part's
+    /// position.
     streamed: &'a mut [T],
     at: usize,
     filled: usize,

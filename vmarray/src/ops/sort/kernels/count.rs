@@ -8,8 +8,7 @@ use crate::ops::executor::LibraryKernel;
 
 const BLOCK: usize = 256;
 const DIGITS: usize = 256;
-/// Number of copies of the counts in a group. With several, lanes with equal digits seldom change the same
-/// word.
+/// Number of copies of the counts in a group. Lanes with equal digits then seldom change the same word.
 const COPIES: usize = 4;
 /// Number of keys that a work-item reads before it counts them.
 const AT_ONCE: usize = 8;

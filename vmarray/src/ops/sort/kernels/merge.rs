@@ -85,8 +85,7 @@ fn find_splits<K: KernelInteger + ElementMemory>(
     splits.set(split);
 }
 
-/// Kernel function: returns the number of the first run's keys among the first `number` keys of the merged
-/// tile.
+/// Kernel function: returns the number of keys from the first run among the first `number` of the tile.
 #[kernel(crate = vmarray_kernel)]
 fn from_first<K: KernelInteger + ElementMemory>(
     number: u32,

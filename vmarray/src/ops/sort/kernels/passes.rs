@@ -1,5 +1,4 @@
-//! Kernels of one pass of an LSD radix sort: they move keys, and their values, to the positions given by one
-//! digit.
+//! Kernels of one pass of an LSD radix sort: they move keys, with their values, to positions by one digit.
 //!
 //! Each group of threads sorts a tile of keys in its shared memory, and then writes runs of equal digits. For
 //! the positions it needs the number of equal digits in earlier tiles, from one of two sources:
@@ -47,8 +46,7 @@ pub(super) fn tile(key: Type, value: Option<Type>) -> usize {
     }
 }
 
-/// Returns the kernel that moves keys, and values if they have a type. `waits` is true for devices with
-/// forward progress.
+/// Returns the kernel that moves keys, and values if they have a type. `waits` requires forward progress.
 pub(super) fn of(key: Type, value: Option<Type>, waits: bool) -> LibraryKernel {
     if waits { moving::<true>(key, value) } else { moving::<false>(key, value) }
 }
@@ -136,8 +134,7 @@ fn add_tiles(at: At<1>, states: &Shared<u32>, parts: &Group<u32, 8>) {
     }
 }
 
-/// Kernel function: returns the number of the group's tile. If groups wait, the groups of all lower tiles
-/// have started.
+/// Kernel function: returns the number of the group's tile. If groups wait, all lower tiles have started.
 #[kernel(crate = vmarray_kernel)]
 fn take_tile<const WAITS: bool>(at: At<1>, states: &Shared<u32>, started: &Group<u32, 1>) -> usize {
     if WAITS {

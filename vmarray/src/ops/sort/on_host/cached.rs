@@ -12,8 +12,8 @@ const BITS_MAX: u32 = 10;
 const VALUES: usize = 1 << BITS_MAX;
 /// Maximum number of digits in a sort.
 const DIGITS_MAX: usize = 3;
-/// The number of sorted bits, in addition to the binary logarithm of the number of rows. Most rows then have
-/// different bits.
+/// The number of sorted bits, in addition to the binary logarithm of the number of rows. Most rows then
+/// differ.
 const MORE_BITS: u32 = 3;
 /// The most rows with equal sorted bits that are sorted by insertion.
 const FEW_ALIKE: usize = 24;

@@ -75,8 +75,7 @@ struct ValueCounts {
 struct ValueSlot {
     key: u64,
     is_used: bool,
-    /// Partial counts, used alternately because an increment would wait for the increment of an equal
-    /// neighbour.
+    /// Partial counts, used alternately because an increment waits for an equal neighbour's.
     counts: [usize; TURNS],
 }
 

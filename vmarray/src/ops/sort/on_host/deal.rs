@@ -12,7 +12,7 @@ use crate::base::{nontemporal_copy, scoped_threads};
 use crate::ops::sort::keys::KeyBits;
 
 /// The most bits in a digit. Each value of a digit has a cache line in a buffer, which must fit into the
-/// caches of a core.
+/// caches.
 const BITS_MAX: u32 = count::SMALL_BITS;
 /// The least bits in a digit, because threads need enough buckets to share.
 const BITS_MIN: u32 = 8;
@@ -48,8 +48,8 @@ pub(super) struct BucketTable {
 }
 
 impl BucketTable {
-    /// Creates a table from sampled keys, with about `each` samples in a bucket. Returns `None` if it has too
-    /// many buckets.
+    /// Creates a table from sampled keys, with about `each` samples in a bucket. `None` if there are too
+    /// many.
     fn new(samples: &[u64], each: usize, window: BitWindow) -> Option<Self> {
         let window = window.highest(TABLE_BITS);
         let mut counts = vec![0; 1 << window.bits];
@@ -115,8 +115,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
         let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
         let most = SAMPLED << digit.bits;
-        // Sample one key at a random position in each part, because keys at regular distances may be
-        // periodic.
+        // Sample one key at a random position in each part, because keys may be periodic.
         let parts = keys.chunks(keys.len().div_ceil(most)).zip(0_u64..);
         let any = |(part, number): (&[K], u64)| {
             let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32) as usize % part.len();
@@ -190,8 +189,7 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
         *counts[number].lock() = found;
     });
     let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
-    // Compute the target slices of each part. In a bucket, the rows of a part follow the rows of earlier
-    // parts.
+    // Compute the target slices of each part. In a bucket, the parts follow in order.
     let mut places: Vec<Vec<&mut [KeyRow<K, V>]>> =
         parts.iter().map(|_| Vec::with_capacity(values)).collect();
     let (mut ends, mut end, mut rest) = (Vec::with_capacity(values), 0, rows);
@@ -225,8 +223,7 @@ fn deal_part<K: KeyBits, V: Pod>(
     let mut memory = vec![BufferLine::zeroed(); (places.len() * line * size).div_ceil(LINE)];
     let memory = &mut bytemuck::cast_slice_mut::<_, u8>(&mut memory)[..places.len() * line * size];
     let buffer: &mut [KeyRow<K, V>] = bytemuck::cast_slice_mut(memory);
-    // First copy the rows up to the end of a bucket's first cache line, so that all further copies are whole
-    // lines.
+    // First copy the rows up to the end of a bucket's first cache line, so that all others are whole lines.
     let mut skipped = [0_u8; 1 << BITS_MAX];
     if LINE.is_multiple_of(size) {
         for (skipped, place) in skipped.iter_mut().zip(&*places) {

@@ -1,5 +1,4 @@
-//! Keys and values of a sort in RAM: separate columns in the caller's memory, and packed rows within the
-//! sort.
+//! Keys and values of a sort in RAM: columns in the caller's memory, packed rows within the sort.
 
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;

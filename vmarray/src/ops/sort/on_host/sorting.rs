@@ -5,8 +5,7 @@ use crate::ops::sort::keys::{KeyBits, KeyOrder};
 
 /// If there are fewer rows, they are sorted by comparison.
 pub(super) const FEW: usize = 48;
-/// The most bytes of rows that one thread sorts in the caches of a core, which also hold a copy and the
-/// result.
+/// The most bytes of rows that one thread sorts in the caches of a core, which also hold two copies.
 pub(super) const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 512 << 10 };
 
 /// The order of keys, and the progress report. Only floats are flipped by their sign.

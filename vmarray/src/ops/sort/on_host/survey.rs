@@ -63,8 +63,7 @@ impl InOrder {
         let is_descending = key(last) < key(first);
         let is_so = AtomicBool::new(true);
         scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
-            // Include the first item of the next part, so that its comparison with this part's last item is
-            // not missed.
+            // Include the first item of the next part, to compare it with this part's last item.
             let part = &items[number * PART..items.len().min((number + 1) * PART + 1)];
             let is_here = is_so.load(Ordering::Relaxed)
                 && match (is_descending, is_stable) {
