@@ -32,8 +32,7 @@ pub enum QueueProgress {
     Done,
 }
 
-/// The time at which the driver provides an allocation's memory: at the first use, or before the allocating
-/// call returns.
+/// The time at which the driver provides an allocation's memory: at its first use, or during the call.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, ErrorKind};
@@ -334,8 +333,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Allocates `bytes` bytes of device memory.
     ///
     /// - The contents are unspecified.
-    /// - If the driver limits the size of one allocation, the device combines several allocations under one
-    ///   handle.
+    /// - If the driver limits the size of one allocation, the device combines several under one handle.
     /// - Allocations of zero bytes are valid.
     ///
     /// # Errors
@@ -560,8 +558,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the routes (copy methods) by which the device can execute the copies of one call, for programs
-    /// that measure them.
+    /// Returns the routes (copy methods) for the copies of one call, for programs that measure them.
     ///
     /// - Empty, the default, if the device has a single route.
     fn routes(&self) -> &[Route] {
@@ -646,8 +643,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn wake(&self, ticket: Ticket, waker: Waker);
 
-    /// Returns the access that this device has to the memory of another device, given by that device's
-    /// properties.
+    /// Returns the access of this device to the memory of another device with the properties `other`.
     ///
     /// - With [`Reach::Copies`], copies by [`Transfer::Internal`](crate::Transfer::Internal) may have a
     ///   source or a target in the other device's memory, and [`order_after`](Self::order_after) accepts the

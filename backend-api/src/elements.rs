@@ -23,8 +23,7 @@ pub struct Elements<'a> {
     pub stride: u64,
 }
 
-/// The elements that a launch passes for a view (an array argument of a kernel): contiguous, or stored in
-/// pages.
+/// The elements of a view (an array argument of a kernel), contiguous or in pages.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Elements, LaunchView};

@@ -20,7 +20,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $Kind:ident $name:literal, $advice:literal;)*) => {
-        /// The kind of an error. Code should react only to this part of an error. Its `Display` text is a few
+        /// The kind of an error: the part of it to which code should react. Its `Display` text is a few
         /// words.
         ///
         /// ```
@@ -296,8 +296,7 @@ impl Error {
         &self.0.detail
     }
 
-    /// Returns the advice at the end of the error's text: the error's own advice, or else the advice of its
-    /// kind.
+    /// Returns the advice at the end of the error's text: its own advice, or else the advice of its kind.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         self.0.advice.unwrap_or(self.0.kind.advice())

@@ -96,8 +96,7 @@ impl BufferHandle {
         self.0
     }
 
-    /// Returns the position at `offset` bytes from the start. The offset may be out of bounds; each use
-    /// checks it.
+    /// Returns the position at `offset` bytes from the start. It may be out of bounds; each use checks it.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         DeviceSpan::new(self.0, offset)
@@ -258,8 +257,7 @@ impl HostAllocation {
         self.kind
     }
 
-    /// Returns the position at `offset` bytes from the start. The offset may be out of bounds; each use
-    /// checks it.
+    /// Returns the position at `offset` bytes from the start. It may be out of bounds; each use checks it.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         HostSpan::new(self.id, offset)

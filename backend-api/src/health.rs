@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// A GPU's report about errors in its memory, at the moment of the query. A field is `None` if the GPU does
-/// not report it.
+/// A GPU's report about errors in its memory, now. A field is `None` if the GPU does not report it.
 ///
 /// ```
 /// use backend_api::CardHealth;

@@ -1,5 +1,4 @@
-//! The interface between `vmarray` and its devices: the trait [`Device`], and the rules of its methods (the
-//! *contract*).
+//! The interface between `vmarray` and its devices: the trait [`Device`], and its rules (the *contract*).
 //!
 //! A *device* is a GPU, or a substitute for a GPU: host RAM, a file, a simulation. A *backend* is a crate
 //! that implements devices. This crate depends on no backend. It defines a device's operations ([`Device`]),
@@ -13,14 +12,13 @@
 //! that stores pages in 200 lines, is a template for a new backend. The crate `vmarray-support` has parts of
 //! backends, such as the tickets of queues that software executes.
 //!
-//! [own-device]:
-//!     https://docs.rs/crate/vmarray-conformance/latest/source/examples/own_device/device.rs
+//! [own-device]: https://docs.rs/crate/vmarray-conformance/latest/source/examples/own_device/device.rs
 //!
 //! # The contract
 //!
-//! **Handles and ids.** A device issues owned handles: [`BufferHandle`] for device memory,
-//! [`HostAllocation`] for host memory that it can copy from and to, [`QueueHandle`] for queues. Releasing an
-//! object consumes its handle. A submission borrows the queue's handle, and places in memory ([`DeviceSpan`],
+//! **Handles and ids.** A device issues owned handles: [`BufferHandle`] for device memory, [`HostAllocation`]
+//! for host memory that it can copy from and to, [`QueueHandle`] for queues. Releasing an object consumes its
+//! handle. A submission borrows the queue's handle, and places in memory ([`DeviceSpan`],
 //! [`HostSpan`]: an object and an offset), which borrow the memory's handle. The ids of objects
 //! ([`BufferId`], [`HostId`], [`QueueId`]) are unique in the process and can be copied, but give no access. A
 //! device refuses an unknown id with [`ErrorKind::UnknownHandle`]; a release ignores it. Handles are not
@@ -33,10 +31,10 @@
 //! **Requests.** A queue takes [requests](Request) of several kinds. Every device supports copies and fills.
 //! All other kinds are optional: a device that does not support one refuses it by [`ErrorKind::Unsupported`].
 //!
-//! **Queues.** Work in one queue runs in the order of submission, and each call sees the effects of the
-//! calls before it. Work in different queues may run at the same time and in any order, unless
-//! [`Device::order_after`] orders it. A call that fails does not stop its queue: later work runs
-//! regardless of the error.
+//! **Queues.** Work in one queue runs in the order of submission, and each call sees the effects of the calls
+//! before it. Work in different queues may run at the same time and in any order, unless
+//! [`Device::order_after`] orders it. A call that fails does not stop its queue: later work runs regardless
+//! of the error.
 //!
 //! **Tickets.** Each submission returns a [`Ticket`], a number that rises by one within its queue. *Done*
 //! means that all effects of the call and of all earlier calls in the queue are visible to the host and to
@@ -56,8 +54,8 @@
 //! processor must therefore use the functions of [`racy`] on host memory that other code can access, never an
 //! ordinary `memcpy`.
 //!
-//! **Contents.** The contents of new device memory are unspecified, and may be data of another program.
-//! New host memory is zeroed. Released memory keeps its contents, unless the device
+//! **Contents.** The contents of new device memory are unspecified, and may be data of another program. New
+//! host memory is zeroed. Released memory keeps its contents, unless the device
 //! [wipes](Device::wipe_on_release) it.
 //!
 //! **Failure.** An error has a [kind](ErrorKind), the only part that code may react to, and numbers and

@@ -140,8 +140,7 @@ impl OnNode {
         Self { before, thread: PhantomData }
     }
 
-    /// Returns the processors that the thread could use before the guard; `None` if the guard does not
-    /// restrict them.
+    /// Returns the processors that the thread could use before; `None` if the guard does not restrict them.
     #[must_use]
     pub fn processors_before(&self) -> Option<&Arc<Processors>> {
         match &self.before {

@@ -136,8 +136,7 @@ pub struct DeviceBuffer<D: Device + ?Sized> {
 }
 
 impl<D: Device + ?Sized> DeviceBuffer<D> {
-    /// Allocates `bytes` bytes of device memory, with unspecified contents. Returns the errors of
-    /// [`Device::allocate`].
+    /// Allocates `bytes` bytes with unspecified contents. Returns the errors of [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
         let handle = ManuallyDrop::new(device.allocate(bytes, commit)?);
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
@@ -158,8 +157,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Extends the buffer to `bytes` bytes in place; its contents stay. Returns the errors of
-    /// [`Device::extend`].
+    /// Extends the buffer to `bytes` bytes in place. Returns the errors of [`Device::extend`].
     pub fn extend(&self, bytes: u64, commit: Commit) -> Result<()> {
         self.device.extend(&self.handle, bytes, commit)?;
         self.bytes.fetch_max(bytes, Ordering::AcqRel);
@@ -269,8 +267,7 @@ impl<D: Device + ?Sized> HostBuffer<D> {
         unsafe { racy::read(from, into) }
     }
 
-    /// Copies `bytes` to the memory from `offset` on. Work in flight may read or write the same memory at the
-    /// same time.
+    /// Copies `bytes` to the memory from `offset` on. Work in flight may access this memory at the same time.
     ///
     /// # Panics
     /// If the range ends beyond the memory.

@@ -60,8 +60,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { copy_by::<Shared, Shared>(from, to, bytes) }
 }
 
-/// Copies from memory that other threads may access at the same time to the private buffer `into`, until
-/// `into` is full.
+/// Copies from memory that other threads may access at the same time to the whole private buffer `into`.
 ///
 /// # Safety
 /// The requirements of [`copy`] for the `into.len()` bytes from `from` on. Devices must not access `into`
@@ -168,8 +167,7 @@ pub unsafe fn change(at: *mut u8, bytes: u32, mut change: impl FnMut(u64) -> u64
 }
 
 /// # Safety
-/// The requirements of [`copy`]. In addition, no other code writes to a private source, or accesses a private
-/// target.
+/// The requirements of [`copy`]; and no other code writes to a private source, or accesses a private target.
 #[inline]
 unsafe fn copy_by<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: usize) {
     in_assembly! {{
@@ -234,8 +232,7 @@ pub const IN_ASSEMBLY: bool =
 mod assembly {
     use std::arch::asm;
 
-    /// Number of bytes from which the string move (`rep movsb`) is the fastest; its start costs about 30
-    /// cycles.
+    /// Number of bytes from which the string move (`rep movsb`) is fastest; its start costs about 30 cycles.
     #[cfg(target_arch = "x86_64")]
     const STRING_MOVE_BYTES: usize = 256;
 

@@ -128,8 +128,7 @@ pub struct Search<'a> {
     pub elements: Elements<'a>,
     /// Offset of the compared field in an element, in bytes; `field_offset + value.len() <= stride`.
     pub field_offset: u64,
-    /// The bytes to find: 1 to [`Search::VALUE_MAX_BYTES`]. The submitting call copies them before it
-    /// returns.
+    /// The bytes to find: 1 to [`Search::VALUE_MAX_BYTES`]. The submission copies them.
     pub value: &'a [u8],
     /// Maximum number of indices in the answer; 0 to count matches only.
     pub limit: u64,
@@ -208,8 +207,7 @@ pub struct Gather<'a> {
     /// Elements to read. Each value is a whole element of `stride` bytes.
     pub elements: LaunchView<'a>,
     /// Indices: `count` unsigned 64-bit numbers in the host's byte order, at an offset that is a multiple of
-    /// 8. The device skips an entry [`LEFT_OUT`]. The program must not change the list until the ticket is
-    /// done.
+    /// 8. The device skips an entry [`LEFT_OUT`]. The list must not change until the ticket is done.
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
@@ -242,7 +240,6 @@ pub struct Scatter<'a> {
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
-    /// Host memory with the values, which are contiguous. The program must not change them until the ticket
-    /// is done.
+    /// Host memory with the contiguous values. The program must not change them until the ticket is done.
     pub values: HostSpan<'a>,
 }

@@ -65,8 +65,7 @@ type Table = [[Option<Route>; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()
 const EMPTY: Table = [[None; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
 
 impl Routing {
-    /// Minimum number of pieces (copies) in each class of the table. A call with a single piece does not use
-    /// the table.
+    /// Minimum number of pieces (copies) in each class of the table. The table does not apply to one piece.
     pub const PIECES: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 
     /// Typical length of the pieces of each class, in bytes. A class begins at half of its typical length.

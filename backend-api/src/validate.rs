@@ -128,8 +128,8 @@ pub trait Extents {
         }
     }
 
-    /// Checks contiguous elements, and returns their total length in bytes. Accepts 0 elements with any
-    /// stride except 0.
+    /// Checks contiguous elements, and returns their length in bytes. Accepts 0 elements with any stride but
+    /// 0.
     ///
     /// # Errors
     /// The stride is 0, the length overflows, the memory is unknown, or the elements end beyond the memory.

@@ -48,8 +48,8 @@ pub enum Request<'a> {
     ///   chooses if it does not have the route, or if the route cannot execute a copy.
     Copies(&'a [Transfer<'a>], Option<Route>),
     /// A fill: writes copies of a pattern to device memory. Every device supports this kind of request. The
-    /// device copies the pattern before the call returns. An empty pattern, or one that is too long, is an
-    /// invalid argument.
+    /// device copies the pattern before the call returns. An empty or overlong pattern is an invalid
+    /// argument.
     Fill(&'a Fill<'a>),
     /// A search for elements that contain a value. The device copies the value before the call returns. An
     /// empty value, a value that is too long, or a field outside of its element is an invalid argument. A

@@ -56,8 +56,7 @@ impl Sketch {
         Program::new(self.0.clone()).expect("the program must be valid")
     }
 
-    /// Converts a value for storage and comparison: a bool to a byte, and a NaN to 0, because a NaN's bits
-    /// are unspecified.
+    /// Converts a value for comparison: a bool to a byte, and a NaN, whose bits are unspecified, to 0.
     fn storable(&mut self, value: Value) -> Value {
         let of = self.of(value);
         if of == Type::Bool {
@@ -255,8 +254,7 @@ fn push_call(sketch: &mut Sketch, of: Type, random: &mut SplitMix64) {
     }
 }
 
-/// Generates a random expression tree of about `instructions` instructions. Its leaves are fields of two
-/// sources.
+/// Generates a random expression of about `instructions` instructions on fields of two sources.
 fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types: &[Type]) -> Sketch {
     let mut sketch = Sketch(Vec::new());
     while sketch.0.len() < instructions {
@@ -330,8 +328,7 @@ pub(super) fn random_computations(cx: &Context<'_>) {
     let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
     let answer_bytes = Compute::partials_bytes() as usize;
     let mut scene = Scene::new(cx, 3 * COUNT * 50 + 100, answer_bytes + 16);
-    // Run few random programs, because a device may need long to compile them. Another seed generates other
-    // programs.
+    // Run few random programs, because compilation may take long. Another seed generates other programs.
     for round in 0..18 {
         let strides = [(); 2].map(|()| random.pick(&[1, 2, 4, 8, 12, 20, 44, 7, 13]));
         let types = if round % 3 == 0 { &Type::NUMBERS[..8] } else { &Type::NUMBERS[..] };
@@ -508,8 +505,7 @@ pub(super) fn computations_of_short_elements(cx: &Context<'_>) {
         let predicate = sketch.binary(Binary::Lt, wide, b);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
-        // The elements start at a multiple of 16 bytes in the first case, and at other addresses in the
-        // second.
+        // The elements start at a multiple of 16 bytes in the first case, but not in the second.
         for (start, counts) in
             [(0, &[1, 7, 8, 9, 1029, 2047, 2048, 2050, 33_333, MOST][..]), (first, &[3000])]
         {

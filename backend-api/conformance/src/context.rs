@@ -1,5 +1,4 @@
-//! The context that the suite passes to each check: the device under test, limits, and shorthands for its
-//! calls.
+//! The context of each check of the suite: the device under test, limits, and shorthands for its calls.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -61,8 +60,7 @@ impl<'a> Context<'a> {
         self.limits.with_bytes(bytes.max(Limits::LEAST_BYTES))
     }
 
-    /// Records the reason why this device cannot run the check, or a part of it. Only the first call has an
-    /// effect.
+    /// Records why this device cannot run the check, or a part of it. Only the first call has an effect.
     pub fn skip(&self, why: impl Into<String>) {
         self.skipped.borrow_mut().get_or_insert_with(|| why.into());
     }

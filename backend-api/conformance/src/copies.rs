@@ -5,8 +5,7 @@ use backend_api::{HostMemory, Transfer};
 use super::Context;
 use super::scene::Scene;
 
-/// Copy lengths in bytes, around the units into which devices divide copies: words, vectors, cache lines,
-/// pages.
+/// Copy lengths in bytes, around the units by which devices copy: words, vectors, cache lines, pages.
 pub(super) const SMALL: [usize; 30] = [
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 16, 17, 23, 24, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127,
     128, 129,
@@ -57,8 +56,8 @@ pub(super) fn copies_of_every_small_size_and_alignment(cx: &Context<'_>) {
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {
-            // In some rounds, submit each copy in its own call first. The call below submits all copies in
-            // one batch.
+            // In some rounds, submit each copy in its own call first. The call below submits all copies at
+            // once.
             if (round + bytes) % 16 == 0 {
                 scene.submit(&[scene.upload(one, other, bytes)]);
                 scene.submit(&[scene.internal(other, far + one, bytes)]);

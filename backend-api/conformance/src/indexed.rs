@@ -109,8 +109,7 @@ pub(super) fn entries_left_out_move_nothing(cx: &Context<'_>) {
                 (scene.elements(round % 3 * 4, COUNT, stride), COUNT * 8 + round * 5 % 16);
             let ticket = scene.indexed(by, elements, COUNT, [0, values]);
             if by == Gathered {
-                // The contract does not specify the values of left-out entries, so accept the device's
-                // values.
+                // The values of left-out entries are unspecified, so accept the device's values.
                 scene.settle(ticket);
                 for (k, _) in indices.iter().enumerate().filter(|(_, index)| **index == LEFT_OUT) {
                     let at = values + k * stride;

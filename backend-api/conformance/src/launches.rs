@@ -18,8 +18,7 @@ use super::limits::Limits;
 use super::random::{Case, CaseView};
 use super::scene::{Scene, words};
 
-/// Lengths in bytes of a scene's device and host memory, and the offset of the launch report in the host
-/// memory.
+/// Lengths in bytes of a scene's device and host memory, and the launch report's offset in host memory.
 const MEMORY_BYTES: usize = 512 << 10;
 const HOST_BYTES: usize = 4096;
 pub(super) const REPORT: usize = 1032;
@@ -32,8 +31,7 @@ pub(super) fn scene<'a>(cx: &'a Context<'_>) -> Scene<'a> {
     Scene::new(cx, MEMORY_BYTES, HOST_BYTES)
 }
 
-/// Returns the ticket of a launch. If the device does not support the launch, returns `None` and skips the
-/// check.
+/// Returns the ticket of a launch. If the device does not support it, returns `None` and skips the check.
 pub(super) fn accepted(cx: &Context<'_>, what: &str, launched: Result<Ticket>) -> Option<Ticket> {
     match launched {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -88,8 +86,7 @@ pub(super) fn report(scene: &mut Scene<'_>) -> Report {
     words(&bytes).try_into().map(Report::from_words).expect("a report has four words of 8 bytes")
 }
 
-/// Launches a case, waits for it, and compares all memory. Returns false if the device does not support the
-/// case.
+/// Launches a case, waits for it, and compares all memory. Returns false if the device does not support it.
 pub(super) fn run(cx: &Context<'_>, scene: &mut Scene<'_>, case: &Case) -> bool {
     let what = case.kernel.name().to_owned();
     let places = places(case);
@@ -360,8 +357,8 @@ fn launch_seeds(cx: &Context<'_>, seeds: Range<u64>) -> u64 {
 pub(super) fn launches_with_half_precision(cx: &Context<'_>) {
     let mut scene = scene(cx);
     // The kernel converts every half-precision number to a float and back, and rounds floats between adjacent
-    // half-precision numbers. It converts by loads and stores, and by operations. It tests `bfloat16` in the
-    // same way.
+    // half-precision numbers. It converts by loads and stores, and by operations; and likewise for
+    // `bfloat16`.
     let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
     let (a, b) = (Type::U16, Type::F32);

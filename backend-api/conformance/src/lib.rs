@@ -98,8 +98,7 @@ pub struct Check {
     /// Names of the [kinds of request](backend_api::Request::operation) that the check submits. The suite
     /// skips the check on a device that does not support all of them.
     pub needs: &'static [&'static str],
-    /// The function of the check. It panics if the device behaves incorrectly; the message states the
-    /// expected behaviour.
+    /// The check's function. It panics if the device behaves incorrectly, and states the expected behaviour.
     pub run: fn(&Context<'_>),
 }
 
@@ -233,8 +232,7 @@ pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> SuiteReport {
     run_each(device, limits, |_| {})
 }
 
-/// Runs all checks like [`run_all`], but does not print. Before each check, calls `before` with the name of
-/// the check.
+/// Runs all checks like [`run_all`], but does not print. Before each check, calls `before` with its name.
 pub fn run_each<D: Device>(
     device: &Arc<D>,
     limits: &Limits,
@@ -369,8 +367,7 @@ macro_rules! define_checks {
     };
 }
 
-/// The list of all checks by module. The macro passes the list to another macro, which the caller names as
-/// first argument.
+/// The list of all checks by module. The macro passes the list to the macro in its first argument.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_list {

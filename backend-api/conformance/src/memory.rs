@@ -1,5 +1,4 @@
-//! Conformance checks of a device's properties, its memory allocation, and its errors when it has too little
-//! memory.
+//! Conformance checks of a device's properties, its memory allocation, and its errors when memory is short.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -228,8 +227,7 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is(cx: &Context<'_>) {
     assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory of fixed length must not be extended");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
     assert_refused("a maximum length below the initial length", shorter, ErrorKind::InvalidArgument);
-    // Some devices accept a maximum length that exceeds their memory. Extend such a buffer beyond the
-    // device's memory.
+    // If a device accepts a maximum length beyond its memory, extend the buffer beyond its memory.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
         let error = growing
@@ -486,8 +484,7 @@ pub(super) fn wiping_spares_used_and_imported_memory(cx: &Context<'_>) {
     scene.assert_as_expected("memory that is kept while other memory is wiped");
 }
 
-/// Releases imported memory on drop, also in a panic. Otherwise the device would keep the address of a freed
-/// vector.
+/// Releases imported memory on drop, also in a panic: the device must not keep a freed vector's address.
 struct Imported<'a> {
     device: &'a dyn Device,
     /// The imported host memory, which `drop` releases.

@@ -80,8 +80,7 @@ pub(super) fn values_are_released_and_acquired(cx: &Context<'_>) {
     }
 }
 
-/// Returns a kernel that copies elements of six fields: each item reads the element with the opposite index,
-/// and writes its own.
+/// Returns a kernel that copies elements of six fields: each item reads the element of the opposite index.
 fn moving(of: Type, items: u64) -> Body {
     let memory = Memory::Value(of);
     let [item, last, zero] = [0, 1, 2].map(Reg);

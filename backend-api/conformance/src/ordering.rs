@@ -1,5 +1,4 @@
-//! Conformance checks of ordering: work runs in order within a queue, and after other queues' tickets on
-//! demand.
+//! Conformance checks of the order of work, within a queue and after tickets of other queues.
 
 use backend_api::{ErrorKind, QueueHandle, Ticket, Transfer};
 

@@ -105,8 +105,7 @@ fn copies_between_devices_move_every_byte(cx: &Pair<'_>) {
     let (peer, own) = (cx.written(&there), cx.own.memory(BYTES as u64));
     let mut expected = vec![7; BYTES];
     cx.own.fill(&queue, &own, BYTES as u64, &[7]);
-    // One call copies pieces of many lengths and alignments to the device. Then one long copy goes back to
-    // the peer.
+    // One call copies pieces of many lengths and alignments to the device. Then one long copy goes back.
     let mut pieces = Vec::new();
     let (mut from, mut to) = (0, 0);
     for bytes in (0..40).chain([255, 256, 4095, 4097, 100_003]) {
@@ -263,8 +262,7 @@ fn kernels_reach_memory_that_is_mapped(cx: &Pair<'_>) {
         &own,
         &bytes(&|i| i * i + i),
     );
-    // The pages of the operand alternate between the memories of both devices. The result is in the peer's
-    // memory.
+    // The operand's pages alternate between both devices. The result is in the peer's memory.
     let (page_len, target) = (64, cx.peer.memory(8 * COUNT));
     let striped = LaunchView::Striped { bases: &[own.at(0), peer.at(0)], page_len, count: COUNT, stride: 8 };
     cx.own.wait(

@@ -123,8 +123,7 @@ impl Case {
         Self { kernel, items, geometry, params, table, views, budget, private_heap_bytes }
     }
 
-    /// Returns true if each item of the seed's kernel accesses only its own elements, and all views are
-    /// contiguous.
+    /// Returns true if each item of the seed's kernel accesses only its own elements, in contiguous views.
     ///
     /// ```
     /// use vmarray_conformance::random::Case;
@@ -574,8 +573,7 @@ impl<'r> Maker<'r> {
         }
     }
 
-    /// Returns the random program: blocks with early exits, barriers between the blocks, and stores of the
-    /// results.
+    /// Returns the random program: blocks with early exits, barriers between them, and stores of the results.
     fn program(&mut self) -> Vec<Op> {
         let mut code = Vec::new();
         while self.left > 0 {
@@ -983,8 +981,7 @@ impl<'r> Maker<'r> {
         code.push(Op::Select { to, when: same, yes: bits, no: zero });
     }
 
-    /// Appends a reinterpretation of a number's bits as another type; skips NaNs, because their bits are
-    /// unspecified.
+    /// Appends a reinterpretation of a number's bits; skips NaNs, because their bits are unspecified.
     fn bits(&mut self, code: &mut Vec<Op>, from: Type) {
         let types: Vec<Type> = self.types.iter().copied().filter(|of| of.bytes() == from.bytes()).collect();
         let of = self.rng.pick(&types);

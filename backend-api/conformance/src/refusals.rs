@@ -1,5 +1,4 @@
-//! Conformance checks of invalid calls: the device must return the right error, and the call must have no
-//! effect.
+//! Conformance checks of invalid calls: they must return the right error, and have no effect.
 
 use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use backend_api::{
@@ -137,8 +136,7 @@ fn release_unknown(
     assert_eq!(byte, 0, "a release on one device must not change another device's host memory");
 }
 
-/// Returns pairs of offset and length of ranges that end beyond memory of `length` bytes. In some pairs the
-/// sum overflows.
+/// Returns the offset and length of ranges that end beyond memory of `length` bytes, some by overflow.
 fn outside(length: u64) -> [(u64, u64); 11] {
     let half = 1 << 63;
     [
@@ -186,8 +184,7 @@ pub(super) fn ranges_outside_are_refused(cx: &Context<'_>) {
     scene.assert_as_expected("memory after invalid copies");
 }
 
-/// Asserts that the device returns `InvalidArgument` for this gather and for the scatter with the same
-/// arguments.
+/// Asserts that the device returns `InvalidArgument` for this gather and for the same scatter.
 #[track_caller]
 fn assert_refuses(what: &str, queue: &Queue<dyn Device>, request: Gather<'_>) {
     let Gather { elements, indices, count, values } = request;

@@ -1,5 +1,4 @@
-//! [`Scene`], a test helper that executes each request on a device and on a naive model, and compares every
-//! byte of memory.
+//! [`Scene`], a test helper: executes each request on a device and on a naive model, and compares all memory.
 
 use backend_api::expr::{Action, Geometry, Partial, Program};
 use backend_api::{
@@ -125,8 +124,7 @@ impl<'a> Scene<'a> {
         ticket
     }
 
-    /// Submits a fill of device memory, and applies it to the expected contents. Does not wait for the
-    /// device.
+    /// Submits a fill of device memory, and applies it to the expected contents. Does not wait.
     #[track_caller]
     pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
         let at = self.memory.at(to as u64);
@@ -232,8 +230,8 @@ impl<'a> Scene<'a> {
         Partial::list(&words(&bytes))
     }
 
-    /// Writes bytes to device memory and to its expected contents. Waits for the copy, which uses a separate
-    /// host buffer.
+    /// Writes bytes to device memory and to its expected contents. Waits for the copy. It uses another host
+    /// buffer.
     #[track_caller]
     pub fn put(&mut self, to: usize, bytes: &[u8]) {
         self.mirror.write(0, bytes);
@@ -259,15 +257,14 @@ impl<'a> Scene<'a> {
         self.write_host(at, &bytes);
     }
 
-    /// Writes bytes to host memory at byte `at`, and to the expected contents. No work that reads these bytes
-    /// may be in flight.
+    /// Writes bytes to host memory at byte `at`, and to the expected contents. No work in flight may read
+    /// them.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
         self.write_host_expected(at, bytes);
     }
 
-    /// Writes bytes only to the expected contents of host memory, if the check itself submits the work that
-    /// writes them.
+    /// Writes bytes only to the expected contents of host memory, for work that the check itself submits.
     pub fn write_host_expected(&mut self, at: usize, bytes: &[u8]) {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
@@ -326,8 +323,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits for all work, and compares every byte of device memory and host memory with the expected
-    /// contents.
+    /// Waits for all work, and compares all device memory and host memory with the expected contents.
     #[track_caller]
     pub fn assert_as_expected(&mut self, what: &str) {
         self.finish();
@@ -350,8 +346,7 @@ impl<'a> Scene<'a> {
     #[track_caller]
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.expected.len()];
-        // Overwrite the buffer first: if the copy writes nothing, the comparison must not succeed with old
-        // contents.
+        // Overwrite the buffer first: if the copy writes nothing, the comparison must fail.
         self.mirror.write(0, &vec![0x5C; contents.len()]);
         let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };
@@ -367,8 +362,7 @@ pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
 }
 
-/// Compares the answer of a search with the expected answer: the numbers of matches and of listed indices,
-/// and the indices.
+/// Compares a search's answer with the expected answer: the two numbers, and the indices.
 #[track_caller]
 fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
     let (total, listed) = (words[0], words[1]);

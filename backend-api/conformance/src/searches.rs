@@ -7,8 +7,7 @@ use super::context::assert_holds;
 use super::scene::Scene;
 use super::{Context, reference};
 
-/// Returns element lengths in bytes for searches: lengths of common types and records, and some that exceed a
-/// kernel's registers.
+/// Returns element lengths in bytes for searches: of common types and records, and too long for registers.
 pub(super) fn strides() -> impl Iterator<Item = usize> {
     (1..=64).chain([65, 96, 100, 127, 128, 255, 256, 257, 1000, 4096])
 }

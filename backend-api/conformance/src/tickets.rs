@@ -1,5 +1,4 @@
-//! Conformance checks of tickets: their numbers, and the calls that observe the end of work (wait, poll,
-//! wakers).
+//! Conformance checks of tickets: their numbers, and the calls that observe them (wait, poll, wakers).
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -22,8 +21,7 @@ pub(super) fn tickets_rise_by_one(cx: &Context<'_>) {
     let queues = [cx.queue(), cx.queue()];
     for round in 0..5 {
         for (q, queue) in queues.iter().enumerate() {
-            // Submit different numbers of requests to the queues, because each queue must number its own
-            // tickets.
+            // Submit different numbers of requests: each queue must number its own tickets.
             for _ in 0..=q {
                 let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
                 let (value, answer) = (&[1], host.at(256));

@@ -1,5 +1,4 @@
-//! The sets of memory ranges that a request reads and writes. The wrappers order conflicting requests by
-//! them.
+//! The memory ranges that a request reads and writes. The wrappers order conflicting requests by them.
 
 use std::ops::Range;
 

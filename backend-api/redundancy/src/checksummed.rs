@@ -1,5 +1,4 @@
-//! [`Checksummed`], a device that stores checksums of its data, and verifies the data that it copies to the
-//! host.
+//! [`Checksummed`], a device that stores checksums of its data, and verifies data that it copies to the host.
 
 mod checks;
 mod table;
@@ -281,8 +280,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn release_queue(&self, queue: QueueHandle) {
         let id = queue.id();
-        // Wait for the queue's work before the release, because after it the device no longer returns the
-        // failures.
+        // Wait for the work first, because after the release the device no longer returns its failures.
         self.wait_for(self.checks.waiting(|of, _| of == id));
         self.inner.release_queue(queue);
         self.checks.end_queue(id);

@@ -110,8 +110,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Returns the state of a single device, outside of mirrors: `Lost` if a query of its memory fails, else
-    /// `Current`.
+    /// Returns the state of a device without a mirror: `Lost` if a query of its memory fails, else `Current`.
     #[must_use]
     pub fn of(device: &dyn Device) -> Self {
         let is_lost = device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost);

@@ -47,7 +47,7 @@ pub enum Action<'a> {
         /// Host memory for the answer.
         answer: HostSpan<'a>,
     },
-    /// Sums a number over all elements: integers exactly, `F32` and `F64` in `f64`. The answer is a list of
+    /// Sums a number over all elements: integers exactly, floats in `f64`. The answer is a list of
     /// [`Partial`]s.
     Sum {
         /// The number to sum.
@@ -72,8 +72,7 @@ pub enum Action<'a> {
         /// Host memory for the answer.
         answer: HostSpan<'a>,
     },
-    /// Counts the elements with each number below `bins`. The answer has a 64-bit count for each of these
-    /// numbers.
+    /// Counts the elements with each number below `bins`. The answer has a 64-bit count for each number.
     Histogram {
         /// The number, a `U32`. Elements with a number of at least `bins` are ignored.
         value: Value,
@@ -85,8 +84,7 @@ pub enum Action<'a> {
         answer: HostSpan<'a>,
     },
     /// Writes values to fields of the elements. A device reads all fields of an element before it writes the
-    /// first one. The device may read and write whole elements, so no other work may write to them at the
-    /// same time.
+    /// first one. It may read and write whole elements, so no other work may write to them at the same time.
     Store {
         /// The fields to write: 1 to [`Compute::STORES_MAX`] stores. No two stores may write the same bytes.
         stores: &'a [FieldStore],
@@ -280,8 +278,7 @@ impl Partial {
         Self { count, words: [least.0, least.1, greatest.0, greatest.1] }
     }
 
-    /// Returns the words of a device's answer with these partial results; at most [`Compute::PARTIALS_MAX`]
-    /// are allowed.
+    /// Returns the words of an answer with these partial results, at most [`Compute::PARTIALS_MAX`].
     #[must_use]
     pub fn answer(parts: &[Self]) -> Vec<u64> {
         let words = parts.iter().flat_map(|part| [part.count].into_iter().chain(part.words));

@@ -3,8 +3,7 @@
 use super::{Action, Compute, FieldStore, Geometry, Program};
 use crate::{Elements, HostSpan};
 
-/// A [`Compute`] request without a lifetime: it owns its program and its list of sources. A queue can store
-/// it.
+/// A [`Compute`] request without a lifetime: it owns its program and sources. A queue can store it.
 ///
 /// ```
 /// use backend_api::expr::OwnedCompute;

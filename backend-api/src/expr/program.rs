@@ -75,8 +75,7 @@ pub enum Instruction {
         of: Type,
     },
     /// True if the bytes of the element at an offset equal a given value. A program has at most one
-    /// `FieldEquals`. Like a [`Search`](crate::Search), it compares the bytes of any type, with any
-    /// alignment.
+    /// `FieldEquals`. It compares bytes of any type, with any alignment.
     FieldEquals {
         /// Index of the source (the array) that contains the element.
         source: u8,
@@ -215,8 +214,7 @@ impl Program {
         self.ops().iter().zip(self.types()).map(|(op, of)| instruction(op, *of)).collect()
     }
 
-    /// Returns the program as a kernel body. View `n` has the elements of source `n`; register `n` holds
-    /// value `n`.
+    /// Returns the program as a kernel body. View `n` is source `n`; register `n` holds value `n`.
     #[must_use]
     pub fn body(&self) -> &Body {
         self.0.body()
@@ -368,8 +366,7 @@ fn operation(instruction: Instruction, to: Reg, item: Reg) -> Op {
     }
 }
 
-/// Returns the instruction from which [`operation`] has made a kernel operation. `result` is the type of its
-/// value.
+/// Returns the instruction from which [`operation`] has made `op`. `result` is the type of its value.
 fn instruction(op: &Op, result: Type) -> Instruction {
     let value = |register: Reg| Value(register.0 as u16);
     match *op {
@@ -393,14 +390,12 @@ fn instruction(op: &Op, result: Type) -> Instruction {
             function: function.clone(),
             arguments: arguments.iter().map(|argument| value(*argument)).collect(),
         },
-        // The remaining operation can only be `Index`, because lowering a program creates no other
-        // operations.
+        // The remaining operation can only be `Index`: a program's body has no others.
         _ => Instruction::Index,
     }
 }
 
-/// Returns the type of an instruction's value, if the types of its operands allow it. `VerifiedKernel` checks
-/// the rest.
+/// Returns the type of an instruction's value, if it is known. `VerifiedKernel` checks the types.
 fn type_of(types: &[Type], instruction: &Instruction) -> Option<Type> {
     let known = |value: Value| types.get(value.at()).copied();
     Some(match *instruction {

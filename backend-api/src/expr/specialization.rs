@@ -46,8 +46,7 @@ pub struct Specialization {
     pub task: Task,
     /// Page length in the [`Geometry`](super::Geometry) of the request if the task needs indices; else 1.
     pub page_len: u64,
-    /// Number of channels in the [`Geometry`](super::Geometry) of the request if the task needs indices;
-    /// else 1.
+    /// Number of channels in the request's [`Geometry`](super::Geometry) if the task needs indices; else 1.
     pub channels: u64,
 }
 
@@ -122,8 +121,7 @@ impl Specialization {
         }
         for at in 0..needed.len() {
             if !needed[at] {
-                // Replace operations whose result is unused by a fixed operation, because they must not
-                // change the key.
+                // Replace unused operations by a fixed operation, because they must not change the key.
                 ops[at] = Op::Builtin { to: Reg(at as u32), what: Builtin::Index };
             } else if let Op::Literal { bits, .. } = &mut ops[at]
                 && values.len() < literals_max
@@ -179,8 +177,7 @@ impl Specialization {
 /// Maximum number of compiled programs in a cache.
 const PROGRAMS_MAX: usize = 256;
 
-/// A cache of the most recently used compiled programs. `K` is the key, such as a [`Specialization`]; `P` is
-/// the compiled program.
+/// A cache of the most recently used compiled programs `P`. A key `K` can be a [`Specialization`].
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct ProgramCache<K, P>(Mutex<Entries<K, P>>);

@@ -4,8 +4,7 @@ use std::fmt;
 
 /// The type of a value in expressions and kernels.
 ///
-/// Interfaces pass each value as 64 bits: the bits of an integer or float, padded with zeros; 0 or 1 for a
-/// bool.
+/// Interfaces pass a value as 64 bits: the bits of an integer or float, padded with zeros; 0 or 1 for a bool.
 ///
 /// ```
 /// use backend_api::expr::Type;

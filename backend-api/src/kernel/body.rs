@@ -62,8 +62,7 @@ pub enum Access {
     /// field of an element, the field gets one of the two values.
     Atomic,
     /// Stores to any element, and no loads. The kernel assigns each element to one item by an atomic, such as
-    /// a counter in another view. If two items store to the same element, the element gets one of the two
-    /// values.
+    /// a counter in another view. If two items store to an element, it gets one of the two values.
     Append,
 }
 
@@ -183,8 +182,7 @@ impl ViewDecl {
     }
 }
 
-/// A built-in value of an item (a GPU thread), such as its number. `Live` is a bool; all other values are
-/// `U64`.
+/// A built-in value of an item (a GPU thread), such as its number. `Live` is a bool; all others are `U64`.
 ///
 /// ```
 /// use backend_api::kernel::{Builtin, Type};
@@ -681,8 +679,7 @@ pub struct Body {
     pub tables: Vec<TableDecl>,
     /// Local arrays of items and of groups.
     pub arrays: Vec<ArrayDecl>,
-    /// Number of items (GPU threads) of a group; `None` if the kernel uses no groups and the device may
-    /// choose.
+    /// Number of items (GPU threads) of a group; `None` for a kernel without groups.
     pub group_len: Option<u32>,
     /// Operations, in the order of execution.
     pub code: Vec<Op>,

@@ -1,5 +1,4 @@
-//! Native code of kernels (PTX, OpenCL C or a Rust function), which a device runs instead of the compiled
-//! body.
+//! Native code of kernels (PTX, OpenCL C or a Rust function), which a device runs instead of the body.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -155,8 +154,7 @@ impl Eq for Code {}
 
 impl Hash for Code {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Hash only the lengths of the texts: each launch looks up its code, and hashing whole texts would
-        // cost too much.
+        // Hash only the lengths of the texts: each launch looks up its code, so hashing must be cheap.
         let lengths = self.texts().map(|text| text.map(|text| text.len()));
         (&self.entry, lengths, self.submit_address()).hash(state);
     }

@@ -127,8 +127,7 @@ impl ScalarFunction {
         self
     }
 
-    /// Returns the same function with a Rust function for the host, which must have the same effects as the
-    /// body.
+    /// Returns the same function with a Rust function for the host, which must have the body's effects.
     #[must_use]
     pub fn with_host(mut self, form: HostFunction) -> Self {
         Arc::make_mut(&mut self.0).host = Some(form);

@@ -39,8 +39,7 @@ pub const fn f32_to_f16(value: f32) -> u16 {
         return sign | 0x7C00;
     }
     if magnitude < 0x3880_0000 {
-        // Results below 2^-14 are multiples of 2^-24. Adding 0.5 makes the processor round to such a
-        // multiple.
+        // Results below 2^-14 are multiples of 2^-24. Adding 0.5 makes the CPU round to a multiple.
         let rounded = f32::from_bits(magnitude) + 0.5;
         return sign | (rounded.to_bits() - 0x3F00_0000) as u16;
     }

@@ -273,8 +273,7 @@ impl HostView<'_> {
         true
     }
 
-    /// Returns the address of an element that consists of one word, if the view allows atomics and the
-    /// element exists.
+    /// Returns the address of an element that is one aligned word, if the view allows atomics.
     #[inline(always)]
     fn word_at(&self, element: u64, bytes: usize, all: usize) -> Option<*mut u8> {
         if !self.is_atomic || bytes != all || !matches!(bytes, 1 | 2 | 4 | 8) {

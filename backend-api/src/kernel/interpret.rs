@@ -16,8 +16,7 @@ use crate::Result;
 use state::{FlatBody, ItemState, LaunchState};
 
 impl Interpreter<'_> {
-    /// Runs all items of the launch one after the other. If the kernel has groups, runs the groups one after
-    /// the other.
+    /// Runs all items of the launch one after the other; if the kernel has groups, group by group.
     ///
     /// # Errors
     /// An error of `views`. Some items may have run before the error.
@@ -104,8 +103,8 @@ impl Interpreter<'_> {
         group_ops::can(self.kernel.body())
     }
 
-    /// Runs a range of the launch's [parts](Self::parts), and returns a report for each failed item, in the
-    /// order of items.
+    /// Runs a range of the launch's [parts](Self::parts), and returns a report for each failed item, in
+    /// order.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).

@@ -64,8 +64,7 @@ pub struct Launch<'a> {
     /// The arrays for the views that the kernel declares, in the same order. A written view has at least one
     /// [tile](super::Access) for each item. It overlaps neither with itself nor with another view.
     pub views: &'a [LaunchView<'a>],
-    /// The kernel's parameters, each as 64 bits; see [`Type`](super::Type). The submitting call copies them
-    /// before it returns.
+    /// The kernel's parameters, each as 64 bits; see [`Type`](super::Type). The submission copies them.
     pub params: &'a [u64],
     /// The contents of the kernel's constant tables; see [`Body::table_offset`](super::Body::table_offset).
     /// The submitting call copies them before it returns.
@@ -81,14 +80,12 @@ pub struct Launch<'a> {
     /// at the same time. If it cannot, the submission fails with
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     pub private_heap_bytes: u64,
-    /// Host memory for the report: [`Report::BYTES`](super::Report::BYTES) bytes, at an offset that is a
-    /// multiple of 8.
+    /// Host memory for the report: [`Report::BYTES`](super::Report::BYTES) bytes at a multiple of 8.
     pub report: HostSpan<'a>,
 }
 
 impl<'a> Launch<'a> {
-    /// Creates a launch without views, parameters and tables, with no budget, no time limit and no private
-    /// heap.
+    /// Creates a launch without views, parameters, tables, budget, time limit and private heap.
     #[must_use]
     pub const fn new(
         kernel: &'a VerifiedKernel,

@@ -57,8 +57,7 @@ impl TimeLimit {
         Self { duration, is_exceeded: Arc::clone(&self.is_exceeded) }
     }
 
-    /// Returns true if an item has exceeded the limit. The launch has then failed, so no other item needs to
-    /// run.
+    /// Returns true if an item has exceeded the limit. Then no other item of the launch needs to run.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.is_exceeded.load(Relaxed)
@@ -104,8 +103,7 @@ impl<'a> LoopClock<'a> {
         self.since = None;
     }
 
-    /// Counts a loop iteration (back edge). Returns the reason to end the item; `None` if the item may
-    /// continue.
+    /// Counts a loop iteration (back edge). Returns the reason to end the item; `None` if it may continue.
     #[inline]
     pub fn turn(&mut self) -> Option<Overtime> {
         self.left -= 1;

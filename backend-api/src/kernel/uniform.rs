@@ -57,8 +57,7 @@ impl Body {
     }
 }
 
-/// The registers and operations that are uniform in a group (equal for all of its items): see
-/// [`Body::common`].
+/// The registers and operations that are uniform (equal for all items of a group): see [`Body::common`].
 ///
 /// ```
 /// use backend_api::kernel::{Body, Common, Op};
@@ -86,11 +85,9 @@ struct Flow<'a> {
     site: usize,
     /// For each enclosing block and loop: the number of the loop, or `None` for a block.
     labels: Vec<Option<usize>>,
-    /// The index of the label to whose end some items may have jumped. Until there, the other items run
-    /// without them.
+    /// The index of the label to whose end some items may have jumped. Until there, other items run alone.
     until: Option<usize>,
-    /// For each operation, by number: true if the items reach it only together. For a loop, this is so in its
-    /// body.
+    /// For each operation, by number: true if the items reach it (or a loop's body) only together.
     common: Vec<bool>,
     fault: Option<usize>,
 }
@@ -153,8 +150,8 @@ impl<'a> Flow<'a> {
             Op::Break { out } | Op::Continue { out } if alone => {
                 let at = self.labels.len() - 1 - usize::from(*out);
                 self.until = Some(self.until.map_or(at, |until| until.min(at)));
-                // An item that continues a loop rejoins the other items at the start of the loop, so the loop
-                // itself stays uniform.
+                // An item that continues a loop meets the other items at its start, so the loop stays
+                // uniform.
                 let first = if matches!(op, Op::Continue { .. }) { at + 1 } else { at };
                 for site in self.labels[first..].iter().flatten() {
                     Self::set(&mut self.loops, *site, &mut self.changed);

@@ -1,5 +1,4 @@
-//! The verifier of kernel bodies. It checks structure and types, and that code writes each register before it
-//! reads it.
+//! The verifier of kernel bodies: structure, types, and a write of each register before its first read.
 
 use super::{Access, Body, Memory, Op, Place, Reg, Rmw, ScalarFunction, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result, Search};
@@ -89,8 +88,7 @@ fn most(what: &str, number: u64, most: u64) -> Result<()> {
     if number <= most { Ok(()) } else { Err(invalid(format!("{number} {what} exceed the limit of {most}"))) }
 }
 
-/// Refuses code that is nested too deeply. It runs before all other checks, because they recurse without a
-/// limit.
+/// Refuses code that is nested too deeply. It runs first, because all other checks recurse without a limit.
 fn check_depth(code: &[Op], left: usize) -> Result<()> {
     for op in code {
         let within = op.within();

@@ -1,7 +1,6 @@
 //! The macro that forwards methods of a wrapper to its inner device.
 
-/// For wrappers: implements the named methods of [`Device`](crate::Device) by calling the same method of
-/// another device.
+/// For wrappers: implements the named methods of [`Device`](crate::Device) by calls of another device.
 ///
 /// A provided method that a wrapper neither names nor implements keeps its default, which often reports that
 /// the device does not support it. If a wrapper must process all reads, it must not name `direct_reads`. If

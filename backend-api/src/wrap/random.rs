@@ -14,8 +14,7 @@ pub fn random_cases(all: u32) -> u32 {
     if has_all_cases() { all } else { all.div_ceil(4) }
 }
 
-/// The random number generator SplitMix64 of Steele, Lea and Flood. The seed determines the sequence; any
-/// seed is suitable.
+/// The random number generator SplitMix64 of Steele, Lea and Flood. Any seed is suitable.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);

@@ -13,8 +13,7 @@ use backend_api::{
     BufferHandle, BufferId, Error, ErrorKind, Extents, HostAllocation, HostId, Request, Result,
 };
 
-/// The table of a device's allocations. It maps ids to buffers (`B`) and host allocations (`H`), with their
-/// lengths.
+/// The table of a device's allocations: maps ids to buffers (`B`) and host allocations (`H`) with lengths.
 #[derive(Debug)]
 pub struct MemoryTable<B, H> {
     buffers: IdMap<BufferId, (u64, Arc<B>)>,
@@ -114,8 +113,7 @@ pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
         .with_detail(format!("the initial length exceeds the limit of {most} bytes")))
 }
 
-/// Returns true if memory of `now` bytes must grow to hold `bytes` bytes. `most` is its maximum length in
-/// bytes.
+/// Returns true if memory of `now` bytes must grow to hold `bytes` bytes. `most` is its maximum length.
 ///
 /// # Errors
 /// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes.
@@ -207,8 +205,7 @@ impl IndexedDirection {
 /// locked memory, because that limit applies only to pages that the process itself locks.
 pub const PIN_ADVICE: &str = "request less, release pinned memory, or use HostMemory::Pageable";
 
-/// Calls all wakers, even if one of them panics. The caller must hold no lock, because wakers run code of the
-/// program.
+/// Calls all wakers, even if one panics. The caller must hold no lock, because wakers can run any code.
 pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     for waker in due {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {

@@ -21,14 +21,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The time for which a waiting thread polls without yielding its time slice, and the total time before it
-/// sleeps.
+/// The time for which a waiting thread polls without yielding its time slice, and before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(60);
 /// Number of polls of a waiting thread between two readings of the clock.
 const LOOKS: u32 = 8;
-/// Maximum number of pause instructions between two polls. A thread that polls less often disturbs the lock's
-/// owner less.
+/// Maximum number of pause instructions between two polls: rare polls disturb the lock's owner less.
 const PAUSES_MAX: u32 = 16;
 
 /// Locks a mutex that threads hold only for microseconds: polls for at most 60 µs, then sleeps.
@@ -47,8 +45,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Polls the condition `holds` at growing intervals until it returns false. Polls for the duration `spin`
-/// without yielding the time slice, and for at most `patience` in all. Returns true if `holds` returned false
-/// in this time.
+/// without yielding the time slice, and for at most `patience` in all. Returns true if `holds` returned
+/// false.
 pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pauses = 1;

@@ -1,5 +1,4 @@
-//! Direct access of a device to another device's memory (a link). A program tests each link before its first
-//! use.
+//! Direct access of a device to another device's memory (a link). Each link is tested before its first use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,8 +50,7 @@ pub fn reach(
     let key = [from.info().identity.clone(), to.info().identity.clone()];
     let known = TRIED.lock().as_ref().and_then(|tried| tried.get(&key).copied());
     let is_sound = known.unwrap_or_else(|| {
-        // Release the lock during the test, because the test may run wakers. As a result, two threads may
-        // test the same link.
+        // Release the lock during the test, because wakers may run in it. Two threads may test the same link.
         match copies_arrive_whole(from, to) {
             Ok(is_sound) => {
                 let is_news = TRIED.lock().get_or_insert_default().insert(key, is_sound).is_none();
@@ -71,14 +69,12 @@ pub fn reach(
     if is_sound { reach } else { Reach::No }
 }
 
-/// Copies random bytes, and then their complement, to the other device and back. Returns true if all bytes
-/// are right.
+/// Copies random bytes, then their complement, to the other device and back. Returns true if all are right.
 fn copies_arrive_whole(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<bool> {
     let bytes = PATTERN_BYTES as u64;
     let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);
     let own = DeviceBuffer::new(from, 2 * bytes, Commit::Lazy)?;
-    // Write each part only once: if the target device keeps checksums, it may not notice writes by another
-    // device.
+    // Write each part only once: a target with checksums may not notice writes by another device.
     let other = DeviceBuffer::new(to, 2 * bytes, Commit::Lazy)?;
     let host = HostBuffer::new(from, PATTERN_BYTES, HostMemory::Pageable)?;
     let their_host = HostBuffer::new(to, PATTERN_BYTES, HostMemory::Pageable)?;

@@ -95,8 +95,7 @@ fn user() -> u32 {
 /// a user with write access to a parent folder cannot replace it. On other systems this type checks only the
 /// kinds of files; the permissions of the parent folder control write access.
 ///
-/// Any number of threads and processes can use one folder at the same time: a rename makes each new file
-/// visible as a whole.
+/// Any number of threads and processes can use one folder at the same time: a new file appears by a rename.
 ///
 /// ```
 /// use vmarray_support::private_dir::{PrivateDir, random_name};
@@ -279,8 +278,7 @@ mod os {
             }
         }
 
-        /// Opens a file for reading, in non-blocking mode because a blocking open of a named pipe could wait
-        /// forever.
+        /// Opens a file for reading, in non-blocking mode because opening a named pipe could block forever.
         pub fn open_file(&self, name: &str) -> io::Result<File> {
             self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY).map_err(|error| {
                 let is_link = matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK));

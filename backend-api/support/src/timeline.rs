@@ -10,8 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::contended::spin_until;
 use backend_api::{Error, ErrorKind, QueueId, QueueProgress, Result, Ticket};
 
-/// Maximum number of separate entries in the history of failures. They take about 4 MiB; real programs
-/// collect far fewer.
+/// Maximum number of entries in the history of failures: about 4 MiB. Real programs have far fewer.
 const FAILURES_MAX: usize = 1 << 14;
 
 /// Counts a queue's submitted and completed work, records failures, and wakes waiting threads and tasks.
@@ -56,8 +55,7 @@ pub struct Timeline {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The history of failures: the first value of consecutive failed submissions, mapped to the last one and
-    /// their common error.
+    /// The failures: maps the first of consecutive failed values to the last one and their common error.
     failures: BTreeMap<u64, (u64, Error)>,
     wakers: Vec<(u64, Waker)>,
     sleepers: u32,
@@ -125,8 +123,8 @@ impl Timeline {
         self.advance(state, value);
     }
 
-    /// Marks the queue as lost: all pending work fails with `error`, and [`begin`](Self::begin) issues no
-    /// more tickets.
+    /// Marks the queue as lost: pending work fails with `error`, and [`begin`](Self::begin) issues no
+    /// tickets.
     ///
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
     pub fn lose(&self, error: Error) {
@@ -149,8 +147,7 @@ impl Timeline {
             self.advanced.notify_all();
         }
         drop(state);
-        // Wakers run code of the program. So run them without the lock, and run all of them even if one
-        // panics.
+        // Wakers can run any code. So run them without the lock, and run all of them even if one panics.
         let mut panicked = None;
         for (_, waker) in due {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {

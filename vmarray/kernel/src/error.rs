@@ -78,8 +78,8 @@ impl Error {
         self.file
     }
 
-    /// Returns the text of the problem and its remedy. [`Display`](fmt::Display) adds the function, the file
-    /// and the line.
+    /// Returns the problem and its remedy. [`Display`](fmt::Display) adds the function, the file and the
+    /// line.
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.detail

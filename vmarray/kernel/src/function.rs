@@ -16,8 +16,7 @@ pub trait ScalarArguments: Sized {
     /// Types of the arguments in kernels.
     const TYPES: &'static [Type];
 
-    /// Returns the arguments for element `number`. `all` has, for each argument, the bytes of the values for
-    /// all elements.
+    /// Returns the arguments for element `number`. `all` has the bytes of each argument for all elements.
     #[doc(hidden)]
     fn of_element(all: &[&[u8]], number: usize) -> Self;
 }

@@ -63,8 +63,7 @@ fn max_of<T: KernelNumber>(a: T, b: T) -> T {
     a.max(b)
 }
 
-/// Inclusive prefix sum over the group: returns the sum of the values of the group's items up to and
-/// including this item.
+/// Inclusive prefix sum: returns the sum of the values of the group's items up to and including this item.
 #[kernel(crate = crate)]
 pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
     let warp = at.in_group() / 32;

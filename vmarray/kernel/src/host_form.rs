@@ -11,8 +11,7 @@ use crate::views::{ParameterInfo, ParameterKind};
 use backend_api::kernel::{HostForm, HostItems, Report};
 use std::ops::Range;
 
-/// Number of loop iterations for which the interpreter searches the endless loop of an item that exceeded its
-/// time limit.
+/// Number of loop iterations for which the interpreter searches the loop that exceeded the time limit.
 const SEARCHED_TURNS: u64 = 1 << 20;
 
 /// Number of items whose elements the host form loads at a time.
@@ -113,8 +112,7 @@ pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     })
 }
 
-/// Runs a kernel for any number of axes. It is one function, because a program then compiles it only once for
-/// each kernel.
+/// Runs a kernel for any number of axes: one function, compiled only once for each kernel.
 #[inline(never)]
 fn run_form<K: Kernel>(items: &HostItems<'_>, axes: usize, returns: bool) -> Report {
     let mut given = LaunchArguments::new(items, axes, returns);

@@ -78,8 +78,7 @@ macro_rules! tuples {
 }
 tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// Returns the inferred contents of the slots that are the parameters of a closure. Does not call the
-/// closure.
+/// Returns the inferred contents of the slots that are a closure's parameters. Does not call the closure.
 pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<InferredSlot> {
     let mut slots = Vec::new();
     S::append(&mut slots);
@@ -107,8 +106,7 @@ pub fn constant<T: KernelType>(value: T) -> NamedConstant {
     NamedConstant { layout: T::layout(), values }
 }
 
-/// The definition of a kernel function for lowering, with concrete types and constants for its generic
-/// parameters.
+/// The definition of a kernel function for lowering, with concrete types and constants as generic arguments.
 ///
 /// ```
 /// use vmarray_kernel::{Define, Definition, kernel};

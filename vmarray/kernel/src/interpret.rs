@@ -64,8 +64,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel =
         backend_api::kernel::VerifiedKernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
-    // If groups are tiles, the result has two views: the written elements in tile order, and the old
-    // elements.
+    // If groups are tiles, the result has two views: written elements in tile order, and old elements.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
         (InterpreterArgument::Write(_, stride), Some(order)) if is_own(&lowered, number) => {
             (vec![0; order.len() * stride], *stride)
@@ -98,8 +97,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     Ok(Report { detail: lowered.index_of(&report) as u64, ..report })
 }
 
-/// Returns the axes of a launch's domain. `tile` has the tile lengths, for the axes that are divided into
-/// tiles.
+/// Returns the axes of a launch's domain. `tile` has the tile lengths of the axes with tiles.
 fn domain_axes(shape: &[usize], tile: &[usize]) -> Vec<DomainAxis> {
     let axis = |(axis, extent): (usize, &usize)| match tile.get(axis) {
         Some(tile) => DomainAxis { tiles: extent.div_ceil(*tile), tile: *tile, ..DomainAxis::whole(*extent) },

@@ -52,8 +52,7 @@ impl Layout {
     /// The type `()`.
     pub const UNIT: Self = Self::Tuple(Vec::new());
 
-    /// Returns the size of a value in memory, in bytes; 0 for a tuple, because tuples cannot be stored in
-    /// memory.
+    /// Returns the size of a value in memory, in bytes; 0 for a tuple, which cannot be in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {

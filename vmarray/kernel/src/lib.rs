@@ -25,8 +25,7 @@
 //! # Ok::<_, vmarray_kernel::OutOfBounds>(())
 //! ```
 
-// Code that `#[kernel]` generates uses the path `vmarray_kernel`; this name makes the path valid inside of
-// this crate.
+// Code that `#[kernel]` generates uses the path `vmarray_kernel`, also inside of this crate.
 extern crate self as vmarray_kernel;
 
 pub mod boundary;

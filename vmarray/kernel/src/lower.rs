@@ -179,8 +179,7 @@ pub(crate) fn lower_function(
     lowered(&LaunchVariant::default(), &|lower| lower.function(parameters, define()))
 }
 
-/// Stack size in bytes of the lowering thread: nested calls, at most 64 deep, take some MiB in unoptimised
-/// builds.
+/// Stack bytes of the lowering thread: nested calls, at most 64 deep, take some MiB in unoptimised builds.
 const STACK_BYTES: usize = 32 << 20;
 
 /// Lowers a kernel on a thread with a large stack. Unrolls loops, or lowers again without unrolling if the
@@ -193,8 +192,7 @@ fn lowered(
         let thread = std::thread::Builder::new().name("lowering".into()).stack_size(STACK_BYTES);
         match thread.spawn_scoped(scope, || lowered_here(form, with)) {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // The system refused to start a thread with a large stack. Use the caller's stack, which suffices
-            // for most kernels.
+            // The system refused a thread with a large stack. The caller's stack suffices for most kernels.
             Err(_) => lowered_here(form, with),
         }
     })
@@ -283,8 +281,7 @@ impl Lower {
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
             if matches!(parameter.kind, ParameterKind::Rows(_)) {
-                // Remove the argument for the starts of rows, because the kernel function has no parameter
-                // for it.
+                // Remove the argument for the starts of rows, for which the function has no parameter.
                 arguments.pop();
             }
             if matches!(parameter.kind, ParameterKind::Group(..)) && !self.has_group {

@@ -65,8 +65,8 @@ pub(crate) const fn stored(of: Type) -> Type {
     }
 }
 
-/// The views to which the host form writes the values that items return. It has no views if the launch does
-/// not use these values.
+/// The views to which the host form writes the values that items return. It is empty if the launch ignores
+/// the values.
 pub struct Returning<'s, R> {
     /// One view for each scalar of the returned value.
     views: Vec<HostView<'s>>,

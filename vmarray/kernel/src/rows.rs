@@ -1,5 +1,4 @@
-//! [`Rows`], a kernel parameter for an array of rows of different lengths. Items read elements by row and
-//! index.
+//! [`Rows`], a kernel parameter for rows of different lengths, which items read by row and index.
 
 use crate::KernelType;
 use crate::bounds_report;
@@ -10,8 +9,7 @@ use crate::source::{AllElements, Item, LaunchArguments};
 use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 use std::ops::Range;
 
-/// An array of rows of different lengths, such as a sparse matrix. A kernel reads an element by `[row,
-/// index]`.
+/// Rows of different lengths, such as a sparse matrix. A kernel reads an element by `[row, index]`.
 ///
 /// Devices store two arrays: the start of each row and the end of the last one, and the elements of all rows.
 /// A read takes three loads; two of them, of the row's start and end, are the same for all elements of a row.
@@ -57,8 +55,7 @@ impl<T: ElementMemory> Rows<T> {
         self.0.starts.len().max(1) - 1
     }
 
-    /// Returns the number of elements of a row. If the row does not exist, returns 0, and counts as an access
-    /// out of bounds.
+    /// Returns the number of elements of a row. For a missing row, returns 0; this counts as out of bounds.
     #[inline(always)]
     #[must_use]
     pub fn row_len(&self, row: usize) -> usize {

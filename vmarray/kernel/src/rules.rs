@@ -347,8 +347,7 @@ macro_rules! groups {
         }
     )* };
 }
-// Use separate implementations for each number of axes: rustc then infers `usize` for an index along one
-// axis.
+// Separate implementations for each number of axes: rustc then infers `usize` for one axis.
 groups! {
     [A] usize, Group<T, A>;
     [A B] [usize; 2], Group<T, A, B, 0>;
@@ -549,8 +548,7 @@ pub fn range<T: KernelInteger, const CLOSED: bool, const REVERSED: bool>(
 }
 
 impl<T: KernelInteger, const REVERSED: bool> IntegerRange<T, REVERSED> {
-    /// Returns the distance from the next number to the last number, which is at least the number of
-    /// remaining iterations.
+    /// Returns the distance from the next to the last number: at least the number of remaining iterations.
     #[inline(always)]
     pub(crate) fn distance(&self) -> u64 {
         let Some(next) = self.next else { return 0 };

@@ -356,8 +356,8 @@ impl<T: Atomic> Shared<T> {
         value.unwrap_or_else(|| bounds_report::read(index))
     }
 
-    /// Writes an element such that an item that [acquires](Self::acquire) it also sees all earlier writes of
-    /// this item.
+    /// Writes an element; an item that [acquires](Self::acquire) it also sees all earlier writes of this
+    /// item.
     #[inline(always)]
     pub fn release(&self, index: usize, value: T) {
         fence(Ordering::Release);
@@ -384,8 +384,7 @@ impl<T: Atomic, const A: usize, const B: usize, const C: usize, const D: usize> 
         group_ops::never()
     }
 
-    /// Writes an element such that an item that acquires it also sees all earlier writes of this item; see
-    /// [`Shared::acquire`].
+    /// Writes an element; an item that acquires it also sees this item's earlier writes: [`Shared::acquire`].
     pub fn release<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
         let _ = (index, value);
         group_ops::never()
@@ -440,8 +439,7 @@ macro_rules! atomics {
                 self.change(index, |old| rules::or(old, value))
             }
 
-            /// Stores the bitwise exclusive or of the element and the value atomically, and returns the old
-            /// element.
+            /// Stores the bitwise xor of the element and the value atomically, and returns the old element.
             #[inline(always)]
             pub fn xor$($index)*(&self, index: $Index, value: T) -> T {
                 self.change(index, |old| rules::xor(old, value))

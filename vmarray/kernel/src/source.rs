@@ -1,5 +1,4 @@
-//! Arguments of kernels that run on the host: slices of the program, or memory of a device that computes on
-//! the CPU.
+//! Arguments of kernels that run on the host: slices of the program, or memory of a device on the CPU.
 
 use crate::layout::{ElementMemory, Layout};
 use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};
@@ -72,8 +71,7 @@ impl<'i, 's> LaunchArguments<'i, 's> {
         Domain::new(std::array::from_fn(axis), is_tiled, is_part)
     }
 
-    /// Returns a test for elements that have an item, in a launch with `axes` axes; `None` if all elements
-    /// have an item.
+    /// Returns a test for elements that have an item, in a launch with `axes` axes; `None` if all have.
     pub(crate) fn is_item(&self, axes: usize) -> Option<Box<dyn FnMut(usize) -> bool>> {
         fn of<const N: usize>(domain: Domain<N>) -> Option<Box<dyn FnMut(usize) -> bool>> {
             let (is_part, mut places) = (domain.is_part, PlaceCursor::new(domain));
@@ -127,8 +125,7 @@ impl<'i, 's> LaunchArguments<'i, 's> {
 pub enum HeldElements<'s, T> {
     /// Memory of the program: the elements of all items that it runs.
     Slice(&'s [T]),
-    /// Memory of a device. It is copied for some items at a time, because other code may write to it at the
-    /// same time.
+    /// Memory of a device, copied for some items at a time because other code may write to it.
     View { view: HostView<'s>, first: usize, elements: Vec<T> },
 }
 
@@ -153,8 +150,7 @@ impl<'s, T: ElementMemory> HeldElements<'s, T> {
     }
 }
 
-/// The memory of a `&mut` [`Own`](crate::Own) parameter on the host: each item reads and writes its own
-/// element.
+/// The memory of a `&mut` [`Own`](crate::Own) parameter on the host: each item accesses its own element.
 pub enum HeldElementsMut<'s, T> {
     /// Memory of the program: the elements of all items that it runs.
     Slice(&'s mut [T]),

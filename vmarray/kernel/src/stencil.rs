@@ -1,5 +1,4 @@
-//! Kernel parameters for arrays that every item may read: a whole array by index, or an item's neighbourhood
-//! by position.
+//! Kernel parameters for arrays that items read: a whole array by index, or a neighbourhood by position.
 
 mod mode;
 
@@ -184,8 +183,7 @@ impl<'s, T: ElementMemory, const N: usize> StencilElements<'s, T, N> {
         Self { axes, base, values, elements: AllElements::View(given.view()) }
     }
 
-    /// Returns the element at a position, or its boundary value. Returns the index as error if it is out of
-    /// bounds.
+    /// Returns the element at a position, or its boundary value; or the index that is out of bounds as error.
     #[inline(always)]
     fn element(&self, position: [usize; N]) -> Result<T, usize> {
         let (mut number, mut is_inside) = (self.base, true);

@@ -1,5 +1,4 @@
-//! The syntax tree of a kernel function, which `#[kernel]` generates for lowering. Names are resolved; types
-//! are not known yet.
+//! The syntax tree of a kernel function, which `#[kernel]` generates. It has resolved names, but no types.
 
 use backend_api::expr::Type;
 
@@ -72,8 +71,7 @@ pub enum TreeExpr {
     Call(&'static str, &'static [Self]),
     /// A call of a kernel function: the slot with the function, and the arguments.
     CallSlot(u16, &'static [Self]),
-    /// A call of a kernel function whose arguments are the parts of a tuple: the slot with the function, and
-    /// the tuple.
+    /// A call whose arguments are the parts of a tuple: the slot with the function, and the tuple.
     CallTuple(u16, &'static Self),
     /// A call of a method of a parameter: the parameter, the method's name, and the arguments.
     Method(&'static Self, &'static str, &'static [Self]),
@@ -99,8 +97,7 @@ pub enum TreeExpr {
     Array(&'static [Self]),
     /// An array of equal elements: the value, and the index of the constant that is the length.
     Repeat(&'static Self, u16),
-    /// A struct literal: the slot that has its type, the given fields, and the value after `..` for the
-    /// remaining fields.
+    /// A struct literal: the slot with its type, the given fields, and the value after `..`, if any.
     Struct(u16, &'static [(&'static str, Self)], Option<&'static Self>),
     /// An assignment: the target, and the value.
     Assign(&'static Self, &'static Self),

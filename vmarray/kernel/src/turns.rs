@@ -1,5 +1,4 @@
-//! Time limits of kernels on the host: a loop ends when its item has run longer than the launch or expression
-//! allows.
+//! Time limits of kernels on the host: a loop ends when its item has exceeded the limit of the launch.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -117,8 +116,7 @@ fn read_clock(since: u64) -> u64 {
     since
 }
 
-/// Runs items with a time limit. Returns the number of the item that has exceeded it, if it ran on this
-/// thread.
+/// Runs items with a time limit. Returns the number of the item of this thread that has exceeded it.
 pub(crate) fn limited(limit: Option<&TimeLimit>, run: &mut dyn FnMut()) -> Option<u64> {
     let Some(limit) = limit else {
         run();

@@ -7,8 +7,7 @@ use crate::source::{HeldElements, HeldElementsMut, Item, LaunchArguments};
 use bytemuck::TransparentWrapper;
 use std::ops::Range;
 
-/// A kernel parameter for the item's own element of an array: of the result, or of another array of the same
-/// shape.
+/// A kernel parameter: the item's own element of the result, or of another array of the same shape.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Own, run_on_host};
@@ -73,8 +72,7 @@ pub enum ParameterKind {
     Rows(Layout),
     /// All elements of an array, which the kernel writes or changes by atomics.
     Shared(Layout),
-    /// A list to which items append elements. Devices receive two views: a 64-bit counter, and the contiguous
-    /// elements.
+    /// A list to which items append. Devices receive two views: a 64-bit counter, and contiguous elements.
     Append(Layout),
     /// Group memory, with its number of axes. It takes no argument of the launch.
     Group(Layout, usize),

@@ -120,8 +120,7 @@ fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
 }
 
 impl BodyTranslation<'_> {
-    /// Records an error at the tokens `at`. Returns placeholder code that compiles as an expression of any
-    /// type.
+    /// Records an error at the tokens `at`. Returns placeholder code: an expression of any type.
     pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> GeneratedCode {
         let error = syn::Error::new_spanned(at, text);
         match &mut self.errors {

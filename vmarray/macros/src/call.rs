@@ -295,8 +295,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Wraps the arguments of a view's method. If an argument has a wrong type, rustc then reports an error
-    /// with advice.
+    /// Wraps the arguments of a view's method, so that rustc gives advice if one has a wrong type.
     fn fitted(
         &self,
         name: &str,
@@ -304,8 +303,7 @@ impl BodyTranslation<'_> {
         codes: &[GeneratedCode],
         arguments: &[&Expr],
     ) -> Vec<GeneratedCode> {
-        // Check indices only where they must be numbers; group memory, for example, also accepts arrays of
-        // numbers.
+        // Check only indices that must be numbers: group memory, for example, also accepts arrays.
         let has_numbers = match self.view(view) {
             Some((_, view)) => {
                 matches!(view, ViewParameter::Shared | ViewParameter::At(_) | ViewParameter::Rows)

@@ -18,8 +18,7 @@ pub fn located(path: &TokenStream, at: Span) -> TokenStream {
 pub struct GeneratedCode {
     /// The host form: Rust code that computes the result on the host.
     pub host: TokenStream,
-    /// The form for type inference: Rust code with slots (variables of inferred type) for literals and
-    /// callees.
+    /// The form for type inference: Rust code with slots (variables of inferred type) for literals and calls.
     pub slots: TokenStream,
     /// The syntax tree, from which the library generates code for devices.
     pub tree: TokenStream,
@@ -45,8 +44,7 @@ impl GeneratedCode {
         }
     }
 
-    /// Combines the code of parts to a list: separated by commas in the two forms of Rust code, and a slice
-    /// in the tree.
+    /// Combines the code of parts to a list: separated by commas in Rust code, and a slice in the tree.
     pub fn list(parts: &[Self]) -> Self {
         let rust = |form: fn(&Self) -> &TokenStream| {
             let parts = parts.iter().map(form);

@@ -94,8 +94,7 @@ impl BodyTranslation<'_> {
         self.scope.open(label.as_ref().map(|label| label.name.ident.to_string()), true)
     }
 
-    /// Returns the label number of the loop that a `break` or `continue` targets. rustc reports a missing
-    /// loop.
+    /// Returns the label number of the target of a `break` or `continue`. rustc reports a missing target.
     fn target(&mut self, label: &Option<Lifetime>, at: impl ToTokens) -> u16 {
         let name = label.as_ref().map(|label| label.ident.to_string());
         match self.scope.target(name.as_deref()) {
@@ -263,8 +262,7 @@ impl BodyTranslation<'_> {
         let numbers = |[start, end, step]: [&TokenStream; 3]| quote_spanned!(span=> #k::range::<_, #is_closed, #is_reversed>(#start, #end, #step));
         let (on_host, body_on_host) = (numbers([&start.host, &end.host, &step.host]), &body.host);
         let [range_name, long] = ["__numbers", "__is_long"].map(|name| Ident::new(name, Span::mixed_site()));
-        // The host form counts the iterations of a short loop once before the loop, because a count per
-        // iteration is slower.
+        // Count the iterations of a short loop once, before it, because a count per iteration is slower.
         let host = quote!({
             let #range_name = #on_host;
             let #long = #turns.enter(&#range_name);

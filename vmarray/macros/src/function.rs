@@ -12,8 +12,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, FnArg, GenericParam, Generics, ItemFn, Pat, Signature, Type};
 
-/// Names of the parameter types for items. A function without such a parameter can be called, but not
-/// launched.
+/// Names of the parameter types for items. A function without such a parameter cannot be launched.
 const PLACED: [&str; 8] = ["At", "Own", "Anywhere", "Rows", "Window", "Group", "Shared", "Append"];
 /// Maximum length of a tuple of slots in generated code.
 const SLOTS_MAX: usize = 8;
@@ -186,8 +185,7 @@ fn unknown_type(name: &str) -> Option<&'static str> {
 fn host_form(function: &ItemFn, code: &GeneratedCode, is_refused: bool) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = function;
     let body = &code.host;
-    // If the body has errors, an empty body replaces it and uses no parameter. So suppress warnings about
-    // unused parameters.
+    // An empty body replaces a body with errors, so suppress warnings about unused parameters.
     let unused = is_refused.then(|| quote!(#[allow(unused)]));
     quote! {
         #(#attrs)*
@@ -206,8 +204,7 @@ fn host_form(function: &ItemFn, code: &GeneratedCode, is_refused: bool) -> Token
     }
 }
 
-/// Generates an empty function for a signature with errors, so that rustc does not report its types as
-/// unused.
+/// Generates an empty function for a signature with errors: rustc then reports no type as unused.
 fn refused_form(function: &ItemFn) -> Option<TokenStream> {
     let has_receiver = matches!(function.sig.inputs.first(), Some(FnArg::Receiver(_)));
     let returns_trait = match &function.sig.output {
@@ -315,8 +312,7 @@ fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     let k = &body.k;
     let imports = body.callees.iter().map(|callee| {
         let (path, name) = (&callee.path, &callee.name);
-        // Define a macro with the called function's name: the import then succeeds even if no type has this
-        // name.
+        // Define a macro of the called function's name: the import then succeeds even without a type.
         let any = path.get_ident().map(|path| quote!(macro_rules! #path { () => {}; }));
         quote_spanned!(path.span()=> #any use #path as #name;)
     });
@@ -346,8 +342,7 @@ fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     }
 }
 
-/// Returns true if a function can be launched and takes no group memory of a caller, so it must declare its
-/// own groups.
+/// Returns true if a function can be launched and takes no group memory: it must declare its own groups.
 fn needs_own_group(signature: &Signature) -> bool {
     let types = || {
         signature.inputs.iter().filter_map(|input| match input {
@@ -396,8 +391,7 @@ fn kernel_impl(
         syn::ReturnType::Type(_, of) => quote_spanned!(of.span()=> #of),
     };
     let taken: Vec<TokenStream> = parameters.types.iter().map(|of| static_type(of)).collect();
-    // Each parameter's type as a `Parameter`. The span is the user's type, so that rustc reports errors
-    // there.
+    // Each type as a `Parameter`, with the user's span, so that rustc reports errors there.
     let lasting: Vec<TokenStream> = taken
         .iter()
         .zip(&parameters.types)

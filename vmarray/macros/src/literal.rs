@@ -7,8 +7,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Lit;
 
-/// Returns the digits and the suffix of a number literal; the suffix may be empty. Returns `None` for other
-/// literals.
+/// Returns the digits and the suffix (which may be empty) of a number literal; `None` for other literals.
 fn number(literal: &Lit) -> Option<(String, String)> {
     match literal {
         Lit::Int(int) => Some((int.base10_digits().into(), int.suffix().into())),

@@ -1,12 +1,10 @@
-//! The table of the methods that kernels support, with their numbers of arguments; and advice for other
-//! methods.
+//! The methods that kernels support, with their numbers of arguments; and advice for other methods.
 
 /// The types of numbers that kernels support.
 pub const NUMBER_TYPES: [&str; 12] =
     ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64"];
 
-/// Methods of numbers that are one operation of the syntax tree, and their aliases: the names, and the
-/// numbers of arguments.
+/// Methods of numbers that are one operation of the syntax tree: names, and numbers of arguments.
 const NUMBERS: [(&str, usize); 30] = [
     ("abs", 0),
     ("approx_cos", 0),

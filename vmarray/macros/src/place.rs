@@ -182,8 +182,7 @@ impl BodyTranslation<'_> {
         self.view(of).map(|(name, view)| view.as_place(&name, is_compound))
     }
 
-    /// Returns the steps from a variable to the target of an assignment: the variable, and the target as a
-    /// tree.
+    /// Collects the steps from a variable to an assignment's target. Returns the variable, and the tree.
     fn steps(
         &mut self,
         expr: &Expr,
@@ -222,8 +221,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Translates a variable, or a field of a variable, as the target of a tuple assignment or of a
-    /// reference.
+    /// Translates a variable or its field, as the target of a tuple assignment or of a reference.
     pub fn plain_place(&mut self, expr: &Expr) -> GeneratedCode {
         let (mut steps, mut indices) = (Vec::new(), Vec::new());
         match self.steps(expr, &mut steps, &mut indices) {

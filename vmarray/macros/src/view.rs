@@ -119,8 +119,7 @@ impl ViewParameter {
         format!("`{name}` has no `{method}`: it has {has}")
     }
 
-    /// Returns the error text for a wrong or missing `&` in the parameter's type; `None` if the type is
-    /// right.
+    /// Returns the error text for a wrong or missing `&` in the parameter's type; `None` if it is right.
     pub fn wrong_reference(self, of: &Type) -> Option<&'static str> {
         match (self, of) {
             (Self::At(_), Type::Reference(_)) => Some("a place is passed by value: leave `&` out"),

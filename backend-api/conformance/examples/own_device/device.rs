@@ -127,8 +127,7 @@ unsafe impl Device for PageDevice {
             let is_full = bytes <= self.info.total_bytes;
             return self.on(Err(refused(if is_full { ErrorKind::OutOfMemory } else { ErrorKind::TooLarge })));
         }
-        // `vec!` gets zeroed memory cheaply, but aborts the process if memory is short. So test the
-        // allocation first.
+        // `vec!` gets zeroed memory cheaply, but aborts if memory is short. So test the allocation first.
         let is_there = Vec::<u8>::new().try_reserve_exact(bytes as usize);
         self.on(is_there.map_err(|_| refused(ErrorKind::OutOfMemory)))?;
         let handle = BufferHandle::unique();

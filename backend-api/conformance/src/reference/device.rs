@@ -61,8 +61,7 @@ struct Memory {
 struct Host {
     start: NonNull<u8>,
     bytes: usize,
-    /// The memory that the device allocated, empty for imported memory. It stays in place when the vector
-    /// moves.
+    /// The memory that the device allocated (empty for imports). It stays in place when the vector moves.
     _pages: Vec<Page>,
 }
 
@@ -360,8 +359,7 @@ unsafe impl Device for ReferenceDevice {
         if more > free || extended.try_reserve_exact(size(more)).is_err() {
             return self.on(Err(refused(ErrorKind::OutOfMemory).with_available_bytes(free)));
         }
-        // The vector may move, because no code keeps its address: each call finds the vector by the buffer's
-        // id.
+        // The vector may move, because no code keeps its address: each call looks it up by the buffer's id.
         extended.resize(size(now + more), GARBAGE);
         Ok(())
     }

@@ -157,8 +157,7 @@ pub struct Counts {
     pub refused: u64,
     /// Bytes of device memory that are allocated now. [`Counting::reset`] does not change this number.
     pub held_bytes: u64,
-    /// Bytes of host memory that are allocated or imported now. [`Counting::reset`] does not change this
-    /// number.
+    /// Bytes of host memory allocated or imported now. [`Counting::reset`] does not change this number.
     pub host_held_bytes: u64,
 }
 
@@ -291,8 +290,7 @@ unsafe impl<D: Device> Device for Counting<D> {
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         self.granted(self.inner.extend(buffer, bytes, commit), |state, ()| {
-            // If threads extend the buffer concurrently, the longest request determines its length, in any
-            // order.
+            // If threads extend the buffer concurrently, the longest request determines its length.
             let held = state.buffers.entry(buffer.id()).or_default();
             let more = bytes.saturating_sub(*held);
             *held += more;

@@ -119,8 +119,7 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.clear();
     }
 
-    /// Returns the number of calls that failed because of a rule. Calls after the loss of the device do not
-    /// count.
+    /// Returns the number of calls that failed because of a rule, without calls after the device's loss.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.state.lock().plan.struck()
@@ -211,8 +210,7 @@ impl<D: Device> Faulty<D> {
         state.failed.insert(ticket, error);
     }
 
-    /// Returns the inner device's answer for a ticket, unless an injected failure or the loss of the device
-    /// replaces it.
+    /// Returns the inner device's answer for a ticket, unless an injected failure or a loss replaces it.
     fn ask<T>(&self, ticket: Ticket, answer: Result<T>, is_done: impl FnOnce(&T) -> bool) -> Result<T> {
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::UnknownHandle) {
             return answer;
@@ -295,8 +293,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
         })
     }
 
-    /// Forwards a submission. If a rule makes its ticket fail, submits other work that has only a part of the
-    /// effects.
+    /// Forwards a submission. If a rule makes its ticket fail, submits only a part of the work.
     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let failure = self.judge(Operation::of(request), Some(queue.id()), None)?;
         let ticket = match *request {
@@ -317,8 +314,7 @@ unsafe impl<D: Device> Device for Faulty<D> {
     fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         let answer = self.ask(ticket, self.inner.poll(ticket), |progress| *progress == QueueProgress::Done);
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::Lost) {
-            // A lost device must no longer access memory. The inner device is not lost and may still work, so
-            // wait for it.
+            // A lost device must not access memory, but the inner device may still work, so wait for it.
             let _ = self.inner.wait(ticket);
         }
         answer

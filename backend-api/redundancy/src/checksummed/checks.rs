@@ -1,5 +1,4 @@
-//! Pending verifications of checksums: the device makes them after the copies that deliver the data have
-//! ended.
+//! Pending verifications of checksums: the device makes them when the copies of the data have ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -193,8 +192,7 @@ impl Checks {
         device: &DeviceInfo,
         has_failed: impl Fn(Ticket) -> Option<bool>,
     ) -> Result<()> {
-        // A caller that observes a ticket may read the host memory of all earlier work. So verify all of that
-        // work.
+        // A caller that observes a ticket may read the host memory of all earlier work, so verify all of it.
         let (mut open, mut seen) = (vec![ticket], Vec::<Ticket>::new());
         while let Some(Ticket { queue, value }) = open.pop() {
             let (due, after) = {
@@ -207,8 +205,7 @@ impl Checks {
             for (value, check) in due {
                 let Some(has_failed) = has_failed(Ticket { queue, value }) else { break };
                 let outcome = if has_failed {
-                    // Discard this verification's failure here, because the next poll of its ticket returns
-                    // it.
+                    // Discard the failure here, because the next poll of its ticket returns it.
                     check.forget();
                     Ok(())
                 } else {

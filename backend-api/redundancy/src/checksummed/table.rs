@@ -53,8 +53,7 @@ impl ChecksumTable {
         TABLES.write().remove(&buffer);
     }
 
-    /// Extends the table to the whole units of `bytes` bytes. An incomplete unit at the end of a buffer has
-    /// no checksum.
+    /// Extends the table to the whole units of `bytes` bytes. An incomplete last unit has no checksum.
     pub(super) fn grow(&self, operation: &'static str, bytes: u64) -> Result<()> {
         let none = || {
             Error::new(ErrorKind::OutOfMemory, operation)
@@ -100,8 +99,8 @@ impl ChecksumTable {
         self.words.lock()[unit as usize]
     }
 
-    /// Returns the checksum of the unit that begins at `offset`, or 0 if it is unknown; `None` if no unit
-    /// begins there.
+    /// Returns the checksum (0 if unknown) of the unit that begins at `offset`; `None` if no unit begins
+    /// there.
     pub(super) fn sum_at(&self, offset: u64) -> Option<u64> {
         let unit = Some(offset / self.unit_bytes).filter(|_| offset.is_multiple_of(self.unit_bytes))?;
         self.words.lock().get(unit as usize).map(|word| word.sum)

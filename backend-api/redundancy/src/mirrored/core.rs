@@ -1,5 +1,4 @@
-//! The state that all handles and tasks of a mirror share, and the observation of its tickets (poll, wait,
-//! wakers).
+//! The state that a mirror's handles and tasks share, and the observation of its tickets (poll, wait, wake).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -21,16 +20,14 @@ pub(super) struct MirrorCore {
     pub(super) info: DeviceInfo,
     pub(super) routes: Vec<Route>,
     pub(super) state: Mutex<MirrorState>,
-    /// Notified when a copy from device to device has ended, and when no submission waits for this end any
-    /// more.
+    /// Notified when a copy from device to device has ended, and when no submission waits for this any more.
     pub(super) opened: Condvar,
     /// A thread holds this lock while it creates queues or memory, or while a device joins or leaves.
     pub(super) setup: Mutex<()>,
     /// The thread that rebuilds holds this lock, because only one thread may rebuild.
     pub(super) rebuilding: Mutex<()>,
     pub(super) next_member: AtomicU64,
-    /// Host memory that the mirror allocated. It must be dropped after the devices, which copy from and to
-    /// it.
+    /// The mirror's own host memory. It must be dropped after the devices, which copy from and to it.
     pub(super) own: Mutex<MirrorMemory>,
 }
 
@@ -52,8 +49,8 @@ impl MirrorCore {
         contended::lock(&self.state)
     }
 
-    /// Calls `run` for each working device. Returns the first error other than a loss, or an error if no
-    /// device has all data.
+    /// Calls `run` for each working device. Returns the first error except losses, or an error if all are
+    /// lost.
     pub(super) fn on_each(&self, operation: &'static str, run: impl Fn(&Member) -> Result<()>) -> Result<()> {
         let _call = DeferringCall::begin();
         let mut state = self.lock();
@@ -75,8 +72,7 @@ impl MirrorCore {
         Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail).on(&self.info)
     }
 
-    /// Checks that the mirror has issued a ticket. Returns true if the ticket is done because its queue was
-    /// released.
+    /// Checks that the mirror has issued a ticket. Returns true if it is done because its queue was released.
     pub(super) fn check_ticket(
         &self,
         state: &MirrorState,

@@ -74,8 +74,7 @@ impl Drop for MirrorMemory {
     }
 }
 
-/// Imports host memory into another device, page-locked if the first import was page-locked and the device
-/// can lock it.
+/// Imports host memory into another device, page-locked if the first import was and the device can lock it.
 ///
 /// # Safety
 /// The requirements of [`Device::import_host`].

@@ -46,8 +46,7 @@ pub(super) struct Member {
 /// Changes to a request if another device than the first executes it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Adapted<'a> {
-    /// True if this is not the first device: the device then omits downloads, because the first device makes
-    /// them.
+    /// True if this is not the first device. The device then omits downloads; the first device makes them.
     pub(super) is_repeated: bool,
     /// Host memory for the report of a launch, instead of the memory that the program named.
     pub(super) report: Option<HostSpan<'a>>,
@@ -159,8 +158,7 @@ impl Member {
         run(&Compute { program: compute.program, sources: &sources, geometry: compute.geometry, action })
     }
 
-    /// Calls `run` with a launch that names this device's memory. If `report` is set, the launch writes its
-    /// report there.
+    /// Calls `run` with a launch that names this device's memory, and writes its report to `report` if set.
     pub(super) fn with_launch<R>(
         &self,
         launch: &Launch<'_>,

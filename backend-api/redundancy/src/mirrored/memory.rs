@@ -102,8 +102,7 @@ impl MirrorCore {
         Ok(handle)
     }
 
-    /// Extends a buffer on each device. If one device refuses, other devices may keep the longer buffer for
-    /// the next call.
+    /// Extends a buffer on each device. If one device refuses, other devices may keep the longer buffer.
     pub(super) fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         const OPERATION: &str = "extend";
         let (_call, _setup) = (DeferringCall::begin(), self.setup.lock());
@@ -140,8 +139,7 @@ impl MirrorCore {
         buffers.into_iter().for_each(|(device, buffer)| device.release(buffer));
     }
 
-    /// Waits for all pending submissions that meet a condition, including submissions that another device
-    /// takes over.
+    /// Waits for all pending submissions that meet a condition, also if another device takes them over.
     fn wait_for_all(&self, is_wanted: impl Fn(&super::state::MirrorSubmission) -> bool) {
         loop {
             let part = self.lock().find_part(&is_wanted);

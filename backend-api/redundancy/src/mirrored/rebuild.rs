@@ -101,8 +101,7 @@ impl Mirrored {
 }
 
 impl MirrorCore {
-    /// Copies all missing data to a device that is being rebuilt. When it has all data, removes the device
-    /// `leaves`, if any.
+    /// Copies all missing data to a device under rebuild. At the end, removes the device `leaves`, if any.
     fn complete(&self, id: u64, leaves: Option<u64>) -> Result<()> {
         let mut linked_piece = PIECE_BYTES;
         loop {
@@ -116,8 +115,8 @@ impl MirrorCore {
             let Some(member) = state.member(id).filter(|member| member.is_there()) else { return Err(lost) };
             let Some((buffer, range)) = member.missing.pop() else {
                 member.status = MemberStatus::Current;
-                // The thread holds the state's lock during both changes, so each submission sees exactly one
-                // of the two devices.
+                // The thread holds the lock during both changes, so each submission sees one of the two
+                // devices.
                 if let Some(old) = leaves.and_then(|old| state.member(old)) {
                     old.status = MemberStatus::Leaving;
                 }
@@ -243,8 +242,7 @@ impl MirrorCore {
         };
         let lost = std::mem::replace(&mut state.members[at], member);
         drop(state);
-        // The lost device has no work in flight, so it can be dropped. The drop ends its imports of host
-        // memory.
+        // The lost device has no work in flight. Dropping it ends its imports of host memory.
         drop(lost);
         Ok(id)
     }
@@ -337,8 +335,7 @@ impl MirrorCore {
             .submit(queue, &Request::Copies(&[Transfer::Internal { from: start, to: end, bytes }], None))?;
         drop(state);
         device.wait(ticket)?;
-        // A lost device may still accept writes from other devices. So check here, by a submission, that the
-        // target works.
+        // A lost device may still accept writes from other devices. So test the target by a submission.
         let proof = {
             let state = self.lock();
             let Some(to) = there(&state, target) else { return Ok(false) };

@@ -197,8 +197,7 @@ impl MirrorState {
         }
         let log = self.queues.get_mut(&queue)?;
         while let Some(MirrorSubmission { value: of, outcome: Some(outcome), .. }) = entries.front() {
-            // Keep entries of later tickets, because the copies of their results to other devices may still
-            // fail.
+            // Keep later tickets, because the copies of their results to other devices may still fail.
             if *of > value {
                 break;
             }
@@ -256,8 +255,7 @@ impl MirrorState {
         }
     }
 
-    /// Returns the outcome of a submission without executions in flight; `None` if another device now
-    /// executes it.
+    /// Returns the outcome of a submission that no device executes; `None` if a device now executes it again.
     fn ask_another(&mut self, queue: QueueId, entry: &mut MirrorSubmission) -> Option<Result<()>> {
         if entry.is_order {
             return Some(Ok(()));

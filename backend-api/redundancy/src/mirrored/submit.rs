@@ -185,8 +185,7 @@ impl MirrorCore {
         Ok(behind)
     }
 
-    /// Waits for the work of one device, and copies its results to the other devices. No submission begins in
-    /// the meantime.
+    /// Waits for the work of one device, and copies its results to other devices. Submissions wait meanwhile.
     fn copy_results(
         &self,
         ticket: Ticket,
@@ -262,8 +261,7 @@ fn order_member(state: &MirrorState, member: &Member, queue: QueueId, ticket: Ti
             .with_detail("the queue is released, or belongs to another device")
     };
     let entries = state.queues.get(&ticket.queue).map(|log| &log.entries);
-    // Search from the newest entry, because an entry of `order_after` can have the same number and comes
-    // before the submission.
+    // Search from the newest entry: an `order_after` with the same number comes before the submission.
     let entry = entries.and_then(|entries| entries.iter().rev().find(|entry| entry.value == ticket.value));
     let own = entry.and_then(|entry| entry.parts.iter().find(|part| part.member == member.id));
     let before = match own {

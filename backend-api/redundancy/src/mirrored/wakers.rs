@@ -11,8 +11,7 @@ thread_local! {
     static DUE: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A guard for a call of a mirror: wakers that devices call in this thread in the meantime run when the guard
-/// is dropped.
+/// A guard of a call of a mirror: wakers that devices call in this thread run when the guard is dropped.
 pub(super) struct DeferringCall(());
 
 impl DeferringCall {
@@ -35,8 +34,7 @@ impl Drop for DeferringCall {
     }
 }
 
-/// If the thread is in a call of a mirror, defers the waker to the end of the call. Returns `false` outside
-/// of such calls.
+/// Defers the waker to the end of the thread's call of a mirror; returns `false` if there is no such call.
 pub(super) fn is_deferred(waker: impl FnOnce() -> Waker) -> bool {
     let is_inside = INSIDE.get() > 0;
     if is_inside {

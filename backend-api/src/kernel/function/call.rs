@@ -55,8 +55,7 @@ impl ScalarFunction {
         self.params().iter().zip(arguments).map(value).collect()
     }
 
-    /// Interprets some iterations of a call that has exceeded its time limit in native code, to find the
-    /// loop.
+    /// Interprets some iterations of a call that exceeded its time limit in native code, to find the loop.
     #[cold]
     fn report_of(&self, arguments: &[&[u8]], number: u64) -> Report {
         let limit = TimeLimit::new(Duration::ZERO);

@@ -46,8 +46,7 @@ impl<'a> HostItems<'a> {
     }
 
     /// Interprets the kernel's body for one item on the current memory, without writes to views, and returns
-    /// the item's report. A native kernel calls this to find the [operation](Report::site) at which an item
-    /// failed.
+    /// the item's report. It finds the [operation](Report::site) at which an item of a native kernel failed.
     ///
     /// # Panics
     /// If the kernel lacks parameters, tables or views of the launch.

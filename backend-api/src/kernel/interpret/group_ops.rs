@@ -159,8 +159,7 @@ impl<V: Views> Together<'_, V> {
             item.start(number, number - first, number < self.state.launch.items);
         }
         if self.state.launch.budget.is_some() {
-            // Set registers to zero, because code after a loop that the budget ended may read a register
-            // before any write.
+            // Set registers to zero, because code after an exhausted loop may read one before any write.
             self.registers.fill([0; 32]);
         }
     }
@@ -176,8 +175,7 @@ impl<V: Views> Together<'_, V> {
             if items.is_empty() {
                 break;
             }
-            // Run all straight-line operations for 32 items before the next 32, because their values then
-            // stay in the cache.
+            // Run all straight-line operations for 32 items at a time: their values then stay in the cache.
             let steps = left.iter().take_while(|node| node.is_step).count();
             if steps > 0 {
                 for word in (0..self.words).filter(|word| items.0[*word] != 0) {
@@ -236,8 +234,7 @@ impl<V: Views> Together<'_, V> {
                 self.state.end(overtime, node.site, self.items[number].number);
             }
             if self.state.over.is_some() {
-                // The time limit has ended the launch, so no item continues, neither here nor in enclosing
-                // loops.
+                // The time limit has ended the launch, so no item continues here or in enclosing loops.
                 (turning, gone) = (Set::default(), Set::default());
                 continue;
             }
@@ -307,8 +304,7 @@ impl<V: Views> Together<'_, V> {
         true
     }
 
-    /// Loads each item's element of a group array. This path is separate because kernels may spend most of
-    /// their time in it.
+    /// Loads each item's element of a group array: a fast path, because kernels may spend most time here.
     fn get(&mut self, site: u32, (to, array, at): (Reg, usize, Reg), (word, bits): (usize, u32)) {
         let (elements, places) = (&self.state.shared[array], *self.lanes(at, word));
         let into = &mut self.registers[to.at() * self.words + word];

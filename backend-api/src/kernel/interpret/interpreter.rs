@@ -86,8 +86,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Returns the number of parts of the launch that can run independently: groups if the kernel has groups,
-    /// else items.
+    /// Returns the number of parts of the launch that can run independently: groups, or items without groups.
     #[must_use]
     pub fn parts(&self) -> u64 {
         self.items.div_ceil(u64::from(self.group_len()))

@@ -128,8 +128,7 @@ impl ItemState {
         (self.number, self.in_group, self.live) = (number, in_group, live);
         (self.next, self.turns, self.failed) = (Continuation::At(0), [0; 2], None);
         self.private_heap.clear();
-        // Set registers to zero, because code after a loop that the budget ended may read a register before
-        // any write.
+        // Set registers to zero, because code after an exhausted loop may read one before any write.
         self.registers.fill(0);
         self.arrays.iter_mut().for_each(|array| array.fill(0));
     }
@@ -204,8 +203,7 @@ impl<'s, V: Views> LaunchState<'s, V> {
         }
     }
 
-    /// Runs an item until it ends, or until it reaches a barrier or subgroup operation. Returns the number of
-    /// this operation.
+    /// Runs an item until it ends or reaches a barrier or subgroup operation, whose number it returns.
     fn run(&mut self, item: &mut ItemState) -> Result<Option<u32>> {
         loop {
             let site = match item.next {
@@ -269,8 +267,7 @@ impl<'s, V: Views> LaunchState<'s, V> {
         self.body.registers[register.at()]
     }
 
-    /// Runs an operation without control flow. Returns the value for its result register, or 0 if it has
-    /// none.
+    /// Runs an operation without control flow. Returns its result, or 0 if it has no result register.
     pub(super) fn step<'r>(
         &mut self,
         item: &mut ItemState,
@@ -332,8 +329,7 @@ impl<'s, V: Views> LaunchState<'s, V> {
             Op::Call { ref function, ref arguments, .. } => {
                 function.call(&arguments.iter().map(|argument| get(*argument)).collect::<Vec<_>>())
             }
-            // The caller, `run`, executes operations that change the control flow; this branch executes all
-            // others.
+            // The caller, `run`, executes operations that change the control flow.
             _ => {
                 let mut value = [0];
                 let is_value = values(self.body, op, place, &mut value);
@@ -479,8 +475,7 @@ impl<'s, V: Views> LaunchState<'s, V> {
     }
 }
 
-/// Computes an [operation on values](Op::is_value) for `N` items at a time. Returns false for any other
-/// operation.
+/// Computes an [operation on values](Op::is_value) for `N` items. Returns false for other operations.
 #[inline(always)]
 pub(super) fn values<'r, const N: usize>(
     body: &Body,
@@ -522,8 +517,7 @@ fn cast_lanes<const N: usize>(from: Type, to: Type, a: &[u64; N], into: &mut [u6
     by_integer!(from, T => each(a, into, |a| T::from_value(a) as i128 as u64 & mask), _ => {});
 }
 
-/// Returns the results of a subgroup operation in 32 lanes, given their values, and the lane or mask that
-/// each has chosen.
+/// Returns a subgroup operation's results, given the values of 32 lanes and the lanes that they chose.
 pub(super) fn subgroup_op(how: SubgroupOp, of: Type, values: &[u64; 32], chosen: &[u64; 32]) -> [u64; 32] {
     let ballot = values.iter().rev().fold(0, |bits, value| bits << 1 | value);
     match how {

@@ -47,8 +47,7 @@ fn kib_field(text: &str, name: &str) -> Option<u64> {
     line.trim().trim_end_matches("kB").trim_end().parse().ok()
 }
 
-/// Returns the memory limit of a control group (cgroup) and the bytes free below it; `None` if it has no
-/// limit.
+/// Returns the memory limit of a control group (cgroup) and the bytes free below it, if it has a limit.
 fn limit(folder: &Path) -> Option<SystemMemory> {
     let mut limit = limited(folder, "memory.max", "memory.current")?;
     // The statistics count cached file contents as used, but the kernel frees them when memory is short.

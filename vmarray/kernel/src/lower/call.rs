@@ -50,8 +50,7 @@ impl Lower {
             self.settled(&value)
         };
         let result = run();
-        // Return an error without removing the frame, because the error's position refers to the current
-        // frames.
+        // Return an error before the frame is removed, because its position refers to the frame.
         let result = match result {
             Err(Exit::Error(error)) => return Err(Exit::Error(error)),
             Err(Exit::Diverges) => None,
@@ -297,8 +296,7 @@ impl Lower {
     fn call_unary(&mut self, name: &str, of: ScalarOperand) -> Option<ScalarOperand> {
         let op = match name {
             "neg" | "wrapping_neg" => {
-                // Negate an unsigned number by subtracting it from zero, because `Neg` supports only signed
-                // numbers.
+                // Negate an unsigned number by subtraction from zero: `Neg` supports only signed numbers.
                 let found = self.type_of(of);
                 if !Unary::Neg.takes(found) {
                     return Some(self.binary(Binary::Sub, ScalarOperand::Constant(found, 0), of));
@@ -504,7 +502,7 @@ impl Lower {
         }
     }
 
-    /// Returns the number of the item's group in the whole launch, which may consist of several runs: see
+    /// Returns the number of the item's group in the whole launch, which may have several runs: see
     /// [`GroupPart`].
     fn group_number(&mut self) -> ScalarOperand {
         let own = ScalarOperand::Register(self.question(Builtin::Group));

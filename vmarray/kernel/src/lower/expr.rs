@@ -54,8 +54,7 @@ impl Lower {
         }
     }
 
-    /// Lowers an expression. If the expression names a storage location, such as a variable, the result
-    /// refers to it.
+    /// Lowers an expression. If it names a storage location, such as a variable, the result refers to it.
     pub fn expr(&mut self, expr: &'static TreeExpr) -> Result<LoweredValue> {
         match expr {
             TreeExpr::Line(line, of) => {
@@ -442,8 +441,7 @@ impl Lower {
     fn assignment(&mut self, place: &'static TreeExpr, value: &'static TreeExpr) -> Result<LoweredValue> {
         let value = self.expr(value)?;
         let is_scalar = matches!(value.node, Node::Leaf(_));
-        // Copy the value before the assignment, because it may contain parts of the place that the code
-        // assigns to.
+        // Copy the value first, because it may contain parts of the place that the code assigns to.
         let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
         if let TreeExpr::Tuple(places) = bare(place) {
             for (number, place) in places.iter().enumerate() {
@@ -456,8 +454,7 @@ impl Lower {
         Ok(LoweredValue::unit())
     }
 
-    /// Lowers an assignment to a storage location. Sets the location of a variable that was declared without
-    /// a value.
+    /// Lowers an assignment to a storage location. Sets the location of a variable declared without a value.
     fn assigned(&mut self, place: &'static TreeExpr, value: &LoweredValue) -> Result<()> {
         if let TreeExpr::Local(number) = bare(place)
             && let Some(None) = self.frame()?.locals.get(usize::from(*number))

@@ -112,8 +112,7 @@ impl Lower {
         Err(Exit::Diverges)
     }
 
-    /// Returns the number of blocks and loops between the current code and the block at `level`, for `Break`
-    /// and `Continue`.
+    /// Returns the number of blocks between the current code and `level`, for `Break` and `Continue`.
     fn out(&self, level: usize) -> u16 {
         (self.nesting - level) as u16
     }
@@ -139,8 +138,7 @@ impl Lower {
         Ok(std::mem::take(&mut self.code))
     }
 
-    /// Closes the block or loop. Returns its code and its value; the value is `None` if the block has no
-    /// exit.
+    /// Closes the block or loop. Returns its code, and its value, which is `None` if it has no exit.
     fn close(
         &mut self,
         outer: Vec<Op>,
@@ -206,8 +204,7 @@ impl Lower {
         Ok((std::mem::replace(&mut self.code, outer), end))
     }
 
-    /// Lowers a branch with two alternatives. If the condition is constant, lowers only the alternative that
-    /// it selects.
+    /// Lowers a branch. If the condition is constant, lowers only the alternative that it selects.
     pub fn branches(
         &mut self,
         condition: ScalarOperand,
@@ -399,8 +396,7 @@ impl Lower {
         }
         let _ = self.ended(|lower| {
             let number = LoweredValue::scalar(of, counter);
-            // The counter keeps its value during an iteration. So an immutable loop variable needs no copy of
-            // it.
+            // The counter is constant in an iteration, so an immutable loop variable needs no copy of it.
             if let Pattern::Bind(local, false, None) = pattern {
                 let register = lower.register(counter);
                 lower.is_variable[register.at()] = false;

@@ -11,8 +11,7 @@ pub fn literal(of: Type, text: &str) -> Option<u64> {
     }
 }
 
-/// Returns true if the right operand does not change the left one, such as zero in a sum and one in a
-/// product.
+/// Returns true if the right operand does not change the left one, such as zero in a sum.
 pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     let neutral = match op {
         Binary::Add | Binary::Sub | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => 0,

@@ -1,5 +1,4 @@
-//! Lowering of operations on types of other crates: 16-bit floats (`half`) and complex numbers
-//! (`num-complex`).
+//! Lowering of operations on types of the crates `half` (16-bit floats) and `num-complex`.
 
 use super::expr::assembled;
 use super::value::{LoweredValue, ScalarOperand};
@@ -72,8 +71,7 @@ impl Lower {
     }
 }
 
-/// Returns the kernel function for an operator of complex numbers, or for the unary minus if `operator` is
-/// `None`.
+/// Returns the kernel function for an operator of complex numbers; for the unary minus, pass `None`.
 #[cfg(feature = "num-complex")]
 fn complex(layout: &Layout, operator: Option<Operator>) -> Option<fn() -> Definition> {
     use crate::complex::{

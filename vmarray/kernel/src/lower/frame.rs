@@ -122,8 +122,7 @@ pub fn may_assign(expr: &TreeExpr) -> bool {
     }
 }
 
-/// Returns true if an expression is short and cannot fail. Lowering may then evaluate it before the
-/// condition.
+/// Returns true if an expression is short and cannot fail: its code may then run speculatively.
 pub fn is_pure(expr: &TreeExpr) -> bool {
     match expr {
         TreeExpr::Line(_, of)

@@ -64,8 +64,7 @@ pub enum ScalarSource {
     Groups(GroupPart),
 }
 
-/// A scalar parameter from which the kernel computes the number of a group in the whole launch, along one
-/// axis.
+/// A scalar from which the kernel computes the number of a group in the whole launch, along one axis.
 ///
 /// A device executes a launch in several runs (parts). The group with the number `g` in its run has the
 /// number `q = First + g` in the launch. If the launch variant [is striped](LaunchVariant::is_striped), the
@@ -96,8 +95,7 @@ pub enum GroupPart {
     Offset,
 }
 
-/// A property of one axis of the result, which a launch passes as a scalar. The result is stored in tiles of
-/// one or more elements.
+/// A property of one axis of the result, which a launch passes as a scalar. The result consists of tiles.
 ///
 /// ```
 /// use vmarray_kernel::{At, AxisPart, Own, ScalarSource, kernel, lower};

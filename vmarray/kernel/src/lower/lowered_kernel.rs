@@ -71,8 +71,7 @@ impl std::fmt::Display for SourcePlace {
 }
 
 impl LoweredKernel {
-    /// Returns the source location of an operation that may fail; `site` is the number of the operation in a
-    /// [`Report`].
+    /// Returns the source location of an operation that may fail. `site` is its number in a [`Report`].
     #[must_use]
     pub fn place_of(&self, site: u32) -> Option<SourcePlace> {
         let at = self.places.binary_search_by_key(&site, |(site, _)| *site).ok()?;
@@ -91,8 +90,7 @@ impl LoweredKernel {
         Error::new(kind, self.name, file, line, detail.to_owned())
     }
 
-    /// Returns the index in a report that was out of bounds, as the kernel's source computed it. In windows
-    /// it may be negative.
+    /// Returns the index out of bounds in a report, as the source computed it; it may be negative in windows.
     #[doc(hidden)]
     #[must_use]
     pub fn index_of(&self, report: &Report) -> i128 {

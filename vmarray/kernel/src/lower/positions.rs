@@ -118,8 +118,7 @@ impl Lower {
         self.given_scalar(ScalarSource::Axis { axis, part })
     }
 
-    /// Lowers a division of a number whose top bit is clear. `by` are the factor and the shift of the
-    /// divisor.
+    /// Lowers a division of a number with a clear top bit. `by` has the factor and the shift of the divisor.
     fn quotient(&mut self, of: ScalarOperand, by: [ScalarSource; 2]) -> ScalarOperand {
         let [factor, shift] = by.map(|source| self.given_scalar(source));
         let one = self.short(1);
@@ -201,8 +200,7 @@ impl Lower {
         }
     }
 
-    /// Takes the scalars of an array that items read by position from the launch, including its boundary
-    /// constants.
+    /// Takes the launch's scalars for an array that items read by position, with its boundary constants.
     pub(super) fn around(
         &mut self,
         parameter: usize,
@@ -345,8 +343,7 @@ impl Lower {
         self.binary(Binary::Add, from, by)
     }
 
-    /// Returns the index of the element that the boundary mode selects at a distance from the item along an
-    /// axis.
+    /// Returns the index that the boundary mode selects at a distance from the item along an axis.
     fn edge(&mut self, view: usize, axis: usize, by: i64) -> ScalarOperand {
         let of = self.type_of(self.own[axis]);
         let known = self.views[view].around.iter().flat_map(|around| &around.edges);
@@ -378,7 +375,7 @@ impl Lower {
         ScalarOperand::Register(shown)
     }
 
-    /// Returns the code that runs before all other code: it selects elements at constant distances from the
+    /// Returns code that runs before all other code, and selects elements at constant distances from the
     /// item.
     pub(super) fn edges(&mut self) -> Vec<Op> {
         let outer = std::mem::take(&mut self.code);
@@ -395,8 +392,7 @@ impl Lower {
             }
             for (axis, (_, extent, _)) in axes.iter().enumerate() {
                 let own = || edges.iter().zip(&positions).filter(|(edge, _)| edge.axis == axis);
-                // If the smallest and the largest index along the axis are within bounds, so are all indices
-                // between them.
+                // If the smallest and the largest index are within bounds, so are all between them.
                 let ends = [own().min_by_key(|own| own.0.by), own().max_by_key(|own| own.0.by)];
                 for (_, position) in ends.into_iter().flatten() {
                     let outside = self.binary(Binary::Le, *extent, *position);

@@ -1,5 +1,4 @@
-//! Simplification of a lowered body: turns arrays with constant indices into registers, and removes unused
-//! results.
+//! Simplification of a lowered body: turns arrays into registers, and removes unused results.
 
 use backend_api::kernel::{Access, ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
 use std::collections::{BTreeSet, HashMap};
@@ -27,8 +26,7 @@ pub fn simplify(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) 
     marks
 }
 
-/// Removes the literals written to the register `marker`, and records each with the number of the next
-/// operation.
+/// Removes the literals of the register `marker`, and records each with the number of the next operation.
 fn take_marks(code: &mut Vec<Op>, marker: Option<Reg>, site: &mut u32, marks: &mut Vec<(u32, u64)>) {
     code.retain_mut(|op| {
         if let Op::Literal { to, bits } = op
@@ -205,8 +203,7 @@ fn is_left(code: &[Op], out: u16) -> bool {
     })
 }
 
-/// Adjusts breaks to the removal of the enclosing block number `out`: lowers the level of breaks beyond it by
-/// one.
+/// Adjusts breaks to the removal of the enclosing block `out`: lowers the level of breaks beyond it by one.
 fn nearer(code: &mut [Op], out: u16) {
     for op in code {
         match op {
@@ -307,8 +304,7 @@ fn drop_unread(code: &mut Vec<Op>, registers: usize, removable: &[bool]) -> bool
     has_dropped
 }
 
-/// Removes result registers of atomics that no operation reads. Devices then execute the atomics without
-/// returning a value.
+/// Removes unused result registers of atomics. Devices then execute atomics that return no value.
 fn forget_unread(body: &mut Body) {
     let mut is_read = vec![false; body.registers.len()];
     each_of(&body.code, &mut |op| op.each_read(|register| is_read[register.at()] = true));

@@ -149,8 +149,7 @@ impl Lower {
         }
     }
 
-    /// Returns a built-in value of the item's tile: a number for each axis, or true if the item has an
-    /// element.
+    /// Returns a built-in value of a tile: a number for each axis, or true if the item has an element.
     pub(super) fn of_tile(&mut self, what: &str) -> LoweredValue {
         if what == "is_inside" {
             let always = ScalarOperand::Constant(Type::Bool, 1);

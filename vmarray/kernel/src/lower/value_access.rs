@@ -26,8 +26,7 @@ impl Lower {
         }
     }
 
-    /// Returns the scalar of a value that is a number or a bool, and loads it if necessary. Returns an error
-    /// for other values.
+    /// Returns the scalar of a number or bool, and loads it if necessary; an error for other values.
     pub fn operand(&mut self, value: &LoweredValue) -> Result<ScalarOperand> {
         let Node::Leaf(leaf) = &value.node else {
             return Err(self.error(
@@ -190,8 +189,7 @@ impl Lower {
                     let part = self.settled(&part)?;
                     is_shared |= part.is_shared;
                     nodes.push(part.node);
-                    // All scalars of the value have the same index, so only the first access needs the bounds
-                    // check.
+                    // All scalars have the same index, so only the first access needs the bounds check.
                     self.is_checked |= value.index.is_some();
                 }
                 self.is_checked = is_checked;
@@ -315,8 +313,7 @@ impl Lower {
     pub fn allocated(&mut self, layout: Layout, len: ScalarOperand) -> Result<LoweredValue> {
         let len = self.kept_operand(len)?;
         let most = ScalarOperand::Constant(Type::U64, u64::from(u32::MAX));
-        // Clamp the length: larger lengths exceed the private heap for any element size, but their byte count
-        // might overflow.
+        // Clamp the length: larger lengths exceed the heap anyway, but their byte count might overflow.
         let counted = self.binary(Binary::Min, len, most);
         let bytes =
             self.binary(Binary::Mul, counted, ScalarOperand::Constant(Type::U64, layout.bytes() as u64));
@@ -386,8 +383,7 @@ impl Lower {
         }
     }
 
-    /// Lowers an assignment of a value to a storage location. The value and the location must not share
-    /// storage.
+    /// Lowers an assignment of a value to a storage location. The two must not share storage.
     pub fn assign(&mut self, place: &LoweredValue, value: &LoweredValue) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {

@@ -39,8 +39,7 @@ impl Mode {
         !matches!(self, Self::Checked | Self::Value)
     }
 
-    /// Returns the index that the mode selects for an index. Only for modes that select indices, and axes of
-    /// at least one element.
+    /// Returns the index that a mode that [moves](Self::moves) selects for an index on a non-empty axis.
     pub(super) fn shown(self, index: isize, extent: usize) -> usize {
         match self {
             Self::Checked | Self::Value | Self::Clamp => boundary::clamp(index, extent),
