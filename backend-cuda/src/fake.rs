@@ -729,7 +729,8 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &CudaOptions) -> Ar
     Arc::new(CudaDevice::new(card, context, options))
 }
 
-/// Creates devices of one fake driver, for the GPUs with these numbers. The memory of GPU 2 cannot be accessed by other GPUs.
+/// Creates devices of one fake driver, for the GPUs with these numbers. Other GPUs cannot access GPU 2's
+/// memory.
 pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
     let driver = leaked(Table { primary_retain, ..driver(false).table });
     // The copy kernels do nothing in this fake driver, so force single copies.

@@ -16,8 +16,8 @@ pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The alignment of host memory that [`allocate_host`](backend_api::Device::allocate_host) promises.
 pub(crate) const ALIGNMENT_BYTES: usize = 4096;
 
-/// Zeroed memory from the system, aligned to 4 KiB, or to 2 MiB from that length on. The system commits pages
-/// on first access.
+/// Zeroed memory from the system, aligned to 4 KiB, or to 2 MiB if it is at least that long. The system
+/// commits pages on first access.
 ///
 /// The type returns addresses and never references, because other threads and the program access the same
 /// bytes.
@@ -25,7 +25,7 @@ pub(crate) const ALIGNMENT_BYTES: usize = 4096;
 pub(crate) struct Map {
     /// `None` for zero bytes, because the system refuses an empty map.
     map: Option<MmapRaw>,
-    /// Start of the aligned part.
+    /// Byte offset of the aligned part in the map.
     shift: usize,
     bytes: usize,
 }
@@ -166,7 +166,7 @@ impl<T: bytemuck::Zeroable + Copy> Drop for Passage<T> {
     }
 }
 
-/// Aligned like host memory, so that its dangling address is aligned too.
+/// Type with the alignment of host memory, for the dangling address of empty memory.
 #[repr(align(4096))]
 struct Page;
 
@@ -181,19 +181,19 @@ mod lock {
 
     use parking_lot::Mutex;
 
-    /// The pages that this crate has locked.
+    /// The pages that this crate has page-locked.
     ///
-    /// The system does not count locks: one `munlock` undoes all `mlock` calls of a page. Imported pieces may
+    /// The system does not count locks: one `munlock` undoes all `mlock` calls of a page. Imported ranges may
     /// share their first and last pages.
     static LOCKED: Mutex<LockCounts> = Mutex::new(LockCounts::new());
 
-    /// The number of locks of each page. To add or end a lock takes time for the runs that it overlaps only,
-    /// however many locks there are.
+    /// The number of locks of each page. Adding or removing a lock takes time only for the runs of pages that
+    /// it overlaps, independent of the number of locks.
     #[derive(Debug)]
     pub(super) struct LockCounts {
-        /// Disjoint runs of pages by their first page: the end of each, and the locks of each of its pages.
+        /// Disjoint runs of pages by their first page: the end of each run, and the number of locks of each
+        /// of its pages.
         runs: BTreeMap<usize, (usize, usize)>,
-        /// The number of locked pages.
         pages: usize,
     }
 
@@ -202,7 +202,7 @@ mod lock {
             Self { runs: BTreeMap::new(), pages: 0 }
         }
 
-        /// Cuts the run that has this page, so that one begins there.
+        /// Divides the run that contains page `at`, so a run begins at this page.
         fn cut(&mut self, at: usize) {
             if let Some((&start, &(end, count))) = self.runs.range(..at).next_back()
                 && at < end
@@ -212,7 +212,7 @@ mod lock {
             }
         }
 
-        /// The runs in a range of pages, at whose ends runs are cut.
+        /// Returns the runs in a range of pages. Runs that overlap an end of the range are divided there.
         fn runs_in(&mut self, pages: &Range<usize>) -> Vec<Range<usize>> {
             self.cut(pages.start);
             self.cut(pages.end);
@@ -260,12 +260,12 @@ mod lock {
     #[derive(Debug)]
     pub(crate) struct LockedMemory(Range<usize>);
 
-    /// Length from which memory is allocated as it is locked, at once for all pages.
+    /// Length in bytes from which the lock also allocates all pages at once.
     #[cfg(target_os = "linux")]
     const POPULATE_FROM_BYTES: usize = 1 << 20;
 
-    /// Locks shorter memory without allocating it: each page stays in RAM from its first use on, so that
-    /// many small caches cost the used pages only. Returns false if the system cannot do so.
+    /// Locks shorter memory without allocating it. Each page stays in RAM from its first use on, so many
+    /// small caches cost only their used pages. Returns false if the system cannot do so.
     ///
     /// # Safety
     /// As [`LockedMemory::new`].
@@ -278,7 +278,7 @@ mod lock {
         bytes < POPULATE_FROM_BYTES && lock() == 0
     }
 
-    /// As on Linux; other systems lock whole ranges only.
+    /// Always returns false, because this system locks whole ranges only.
     #[cfg(not(target_os = "linux"))]
     unsafe fn lock_on_use(_address: NonNull<u8>, _bytes: usize) -> bool {
         false
@@ -342,13 +342,12 @@ mod lock {
     }
 }
 
-/// Version for systems without page-locking, and for Miri.
 #[cfg(any(not(unix), miri))]
 mod lock {
     use std::io;
     use std::ptr::NonNull;
 
-    /// Page-locked memory; never exists here.
+    /// Page-locked memory, which cannot exist on this system.
     #[derive(Debug)]
     pub(crate) enum LockedMemory {}
 

@@ -10,10 +10,10 @@ use crate::handle_table::HandleTable;
 use crate::host_memory::HostMemoryPiece;
 use crate::storage::Storage;
 
-/// The live devices that can access each other, with their names and shared state.
+/// List of the live devices that can access each other, with their handles and shared state.
 ///
 /// A thread locks the list for reading from its lookup until the work is queued. A dropped device first
-/// removes itself, so the list never keeps a part of it alive.
+/// removes itself, so the list never keeps a part of a device alive.
 #[derive(Debug)]
 pub(crate) struct Peers<M, Q, S>(RwLock<Vec<Peer<M, Q, S>>>);
 
@@ -39,14 +39,14 @@ impl<M, Q, S> Peers<M, Q, S> {
 /// Parts of a live device.
 type Alive<M, Q, S> = (Arc<HandleTable<M, Q>>, Arc<S>);
 
-/// The devices of a list, none of which can be dropped meanwhile.
+/// The locked list of devices; none of them can be dropped meanwhile.
 pub(crate) struct Members<'a, M, Q, S> {
-    /// Dropped before the lock.
+    /// Declared first, so it is dropped before the lock.
     all: Vec<Alive<M, Q, S>>,
     _list: RwLockReadGuard<'a, Vec<Peer<M, Q, S>>>,
 }
 
-/// The memory of a device, locked.
+/// The locked memory table of a device.
 pub(crate) type MemoryGuard<'a, M, Q> =
     (&'a HandleTable<M, Q>, RwLockReadGuard<'a, MemoryTable<M, HostMemoryPiece>>);
 
@@ -88,7 +88,7 @@ impl<M: Storage, Q, S> Members<'_, M, Q, S> {
     }
 }
 
-/// Returns true if a request uses device memory of another device.
+/// Returns true if a request uses memory of another device.
 pub(crate) fn names_others<M: Storage>(own: &MemoryTable<M, HostMemoryPiece>, request: &Request<'_>) -> bool {
     let is_strange = |buffer: BufferId| own.device_bytes(buffer).is_none();
     match request {
@@ -106,7 +106,7 @@ pub(crate) fn names_others<M: Storage>(own: &MemoryTable<M, HostMemoryPiece>, re
     }
 }
 
-/// Memory that a request may use: of its own device and of other devices.
+/// Memory that a request may use: memory of its device, and of other devices.
 pub(crate) struct KnownMemory<'a, M, Q> {
     /// Memory table of the device that runs the request.
     pub own: &'a MemoryTable<M, HostMemoryPiece>,

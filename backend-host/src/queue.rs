@@ -14,22 +14,22 @@ use vmarray_support::contended::spin_until;
 
 use crate::worker::{Crew, Pool, Urgency, WorkerTask};
 
-/// Number of jobs after which a worker checks for other queues.
+/// Number of jobs after which a worker thread lets other queues run.
 const JOBS_IN_A_TURN: u32 = 8;
 
-/// An item of a queue.
+/// A submitted request in a queue.
 pub(crate) trait Job: Send + Sync + 'static {
-    /// Does the work.
+    /// Executes the request on the threads of `crew`.
     fn run(&self, crew: Crew<'_>) -> Result<()>;
 
-    /// Reports whether the job is worth the wake-up of a thread.
+    /// Returns the urgency, which determines if the job is worth the wake-up of a thread.
     fn urgency(&self) -> Urgency;
 
     /// Returns true if the job accesses the memory at this address.
     fn touches(&self, memory: *const ()) -> bool;
 }
 
-/// One queue.
+/// One in-order queue of a device.
 ///
 /// | phase | owner of the front | end |
 /// |---|---|---|
@@ -39,18 +39,18 @@ pub(crate) trait Job: Send + Sync + 'static {
 /// | blocked | none | the awaited ticket is done: ready; or a waiting thread claims it: running |
 ///
 /// The pool always knows of a ready queue. A thread never holds two locks, except the locks of the timelines
-/// and of the pool, which are leaves. Wakers are foreign code. They run while the thread holds no lock and no
-/// queue, because they may submit, wait, and drop the device.
+/// and of the pool, which are leaves. Wakers are foreign code. A thread runs them while it holds no lock and
+/// has claimed no queue, because they may submit, wait, and drop the device.
 pub(crate) struct QueueLane<J> {
     timeline: Timeline,
     pool: Arc<Pool>,
     info: Arc<DeviceInfo>,
     state: Mutex<State<J>>,
-    /// True in the phase running: a hint for waiting threads, read without the lock.
+    /// True while a thread has claimed the queue: a hint for waiting threads, which read it without the lock.
     running: AtomicBool,
-    /// Notified, if a thread sleeps, when work completes and when a thread releases the queue.
+    /// Notified, if a thread sleeps on it, when work completes and when a thread releases the queue.
     changed: Condvar,
-    /// Number of searches for work on some memory.
+    /// Number of calls of `last_touching`, for tests.
     #[cfg(test)]
     pub(crate) looks: std::sync::atomic::AtomicUsize,
 }
@@ -58,8 +58,8 @@ pub(crate) struct QueueLane<J> {
 struct State<J> {
     items: VecDeque<Item<J>>,
     phase: Phase,
-    /// The urgency of the pool's reference to this lane, if no worker has taken it yet. The pool holds at
-    /// most one.
+    /// The urgency with which the pool refers to this queue, if no worker has taken the reference yet. The
+    /// pool has at most one.
     announced: Option<Urgency>,
     running: Option<(u64, Arc<J>)>,
     wakers: Vec<(u64, Waker)>,
@@ -80,13 +80,13 @@ enum Item<J> {
     After { lane: Arc<QueueLane<J>>, value: u64 },
 }
 
-/// Outcome of an attempt to help.
+/// Result of an attempt of a waiting thread to execute the queue's work.
 enum Helped<J> {
     /// The calling thread did the work up to the ticket, or the queue was empty.
     Ran,
     /// Another thread runs the queue.
     Busy,
-    /// This ticket of another queue must be done first.
+    /// The next job waits for this ticket of another queue.
     After(Arc<QueueLane<J>>, u64),
 }
 
@@ -226,8 +226,8 @@ impl<J: Job> QueueLane<J> {
         Helped::Ran
     }
 
-    /// Waits until all work up to `value` is done, or until the running thread releases the queue: spins
-    /// briefly, then yields, then sleeps.
+    /// Waits until all jobs up to the ticket `value` are done, or until the running thread releases the
+    /// queue. Spins briefly, then yields, then sleeps.
     fn watch(&self, value: u64) {
         if spin_until(|| self.reached(value) || !self.running.load(Ordering::Relaxed)) {
             return;
@@ -248,7 +248,7 @@ impl<J: Job> QueueLane<J> {
         }
     }
 
-    /// Makes the lane ready and informs the pool.
+    /// Makes the queue ready and informs the pool.
     fn ready(self: &Arc<Self>, mut state: MutexGuard<'_, State<J>>, urgency: Urgency) {
         self.enter(&mut state, Phase::Ready);
         if state.announced.is_some() {
@@ -262,7 +262,7 @@ impl<J: Job> QueueLane<J> {
         self.pool.push(Arc::clone(self) as Arc<dyn WorkerTask>, urgency);
     }
 
-    /// Raises the urgency of the announcement.
+    /// Raises the urgency with which the pool refers to this queue.
     fn hurry(&self, mut state: MutexGuard<'_, State<J>>) {
         if state.announced == Some(Urgency::Short) {
             state.announced = Some(Urgency::Long);
@@ -271,8 +271,8 @@ impl<J: Job> QueueLane<J> {
         }
     }
 
-    /// Runs jobs up to `until`, else until the queue is empty, blocked, or its turn is over. The caller has
-    /// claimed the queue.
+    /// Runs jobs up to the ticket `until`. Without `until`, runs them until the queue is empty or blocked, or
+    /// its turn is over. The caller has claimed the queue.
     fn drive<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State<J>>, until: Option<u64>) {
         let mut turn = 0;
         loop {
@@ -350,7 +350,7 @@ impl<J: Job> WorkerTask for QueueLane<J> {
     }
 }
 
-/// Called when the awaited ticket of a blocked lane is done.
+/// Called when the ticket is done for which a blocked queue waits.
 impl<J: Job> Wake for QueueLane<J> {
     fn wake(self: Arc<Self>) {
         let state = self.state.lock();

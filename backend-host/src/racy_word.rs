@@ -4,7 +4,7 @@
 //! bytes and no undefined behaviour. On x86-64 a read is a move in inline assembly, of any alignment.
 //! Elsewhere, and with `--cfg portable_copy`, this module calls `racy::copy`.
 
-/// Selects code by whether moves are written in assembly.
+/// Selects code for x86-64, with moves in assembly, or for other processors.
 macro_rules! x86_64_moves {
     ({ $($yes:tt)* } else { $($no:tt)* }) => {
         #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
@@ -14,7 +14,7 @@ macro_rules! x86_64_moves {
     };
 }
 
-/// A number that is read in one access.
+/// A number that one access reads.
 pub(crate) trait Word: Copy + PartialEq {
     /// Returns the number with these bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self>;
@@ -65,11 +65,9 @@ word!(u16, "movzx {word:e}, word ptr [{from}]");
 word!(u32, "mov {word:e}, dword ptr [{from}]");
 word!(u64, "mov {word}, qword ptr [{from}]");
 
-/// Sixteen bytes.
 #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
 pub(crate) use vector::Wide;
 
-/// Sixteen bytes.
 #[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
 pub(crate) type Wide = u128;
 
@@ -80,7 +78,7 @@ word!(u128, "");
 mod vector {
     use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x};
 
-    /// Sixteen bytes, compared by one instruction of the baseline.
+    /// Sixteen bytes, compared by one instruction of the x86-64 baseline.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Wide(__m128i);
 
@@ -119,7 +117,7 @@ mod vector {
 }
 
 /// Copies racing memory into a private buffer by moves that overlap with later instructions. The string move
-/// of [`read`](backend_api::racy::read) blocks them until it ends.
+/// of [`read`](backend_api::racy::read) would block later instructions until it ends.
 ///
 /// # Safety
 /// As for [`read`](backend_api::racy::read).
@@ -160,7 +158,7 @@ pub(crate) unsafe fn load_all(from: *const u8, into: &mut [u8]) {
     }}
 }
 
-/// Prefetches a cache line. Any address is allowed.
+/// Prefetches a cache line. Any address is allowed, because the memory is not read.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -49,11 +49,11 @@ pub struct Ram {
     // Drop order: unmap the memory before the budget counts it as free.
     map: Map,
     bytes: AtomicU64,
-    /// The maximal length. The map has this length, limited to the size of the device.
+    /// The maximum length in bytes. The map has this length, limited to the size of the device.
     most: u64,
     wiping: Arc<Wiping>,
-    /// Shares of the account: the first, and one for each extension. A thread that extends the memory holds
-    /// this lock.
+    /// Shares of the budget: one for the allocation, and one for each extension. A thread that extends the
+    /// memory locks them.
     shares: Mutex<Vec<AccountShare>>,
 }
 
@@ -142,10 +142,10 @@ fn refused(operation: &'static str, bytes: u64, cause: &io::Error) -> Error {
 }
 
 impl Storage for Ram {
-    /// A quarter of a common first-level cache; larger and smaller blocks were slower.
+    /// A quarter of a common first-level cache; longer and shorter blocks were slower.
     const BLOCK_BYTES: usize = 8 << 10;
-    /// Above this stride, a copy of whole elements reads several cache lines for each field. Measured: at 256
-    /// a whole read is faster.
+    /// Above this stride, a copy of whole elements reads several cache lines for each field. At a stride of
+    /// 256 a whole read was faster.
     const SPARSE_STRIDE_BYTES: usize = 512;
 
     fn bytes(&self) -> u64 {

@@ -107,8 +107,7 @@ pub struct SimulatedDevice {
     registry: Arc<HandleTable<Ram, Timeline>>,
     capacity: Capacity,
     schedule: Arc<Mutex<Schedule>>,
-    /// A thread that extends memory holds this lock, and fills the new part with garbage before it is
-    /// visible.
+    /// Locked by a thread that extends memory, until it has filled the new part with random bytes.
     extending: Mutex<()>,
     fabric: Option<SimulatedFabric>,
     manual_wakes: bool,
@@ -162,13 +161,13 @@ impl SimulatedDevice {
         self.registry.wiping().bytes()
     }
 
-    /// Changes the schedule, then runs due wakers after it has released the lock.
+    /// Changes the schedule under its lock, then runs due wakers without the lock.
     fn pass<T>(&self, change: impl FnOnce(&mut Schedule) -> T) -> T {
         pass(&self.schedule, change)
     }
 
-    /// Advances the time of other devices until none of their work uses these buffers, whose names are
-    /// already removed.
+    /// Advances the time of other devices until none of their work uses these buffers, which were removed
+    /// from the table.
     fn have_others_leave(&self, buffers: &[Arc<Ram>]) {
         let Some(fabric) = self.fabric.as_ref().filter(|_| self.registry.is_visited()) else { return };
         let schedules: Vec<_> =
@@ -181,7 +180,7 @@ impl SimulatedDevice {
         }
     }
 
-    /// Bytes and costs of copies over links.
+    /// Returns bytes and costs of copies over links.
     fn passage(
         &self,
         fabric: &SimulatedFabric,
@@ -215,13 +214,13 @@ impl SimulatedDevice {
         self.registry.named(result)
     }
 
-    /// Refuses all calls after the loss of the device.
+    /// Returns an error after the loss of the device.
     fn check_alive(&self, operation: &'static str) -> Result<()> {
         let is_lost = self.schedule.lock().is_lost();
         if is_lost { self.named(Err(lost(operation))) } else { Ok(()) }
     }
 
-    /// Checks work and submits it.
+    /// Checks a request and submits it.
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         self.check_alive(operation)?;
@@ -266,7 +265,7 @@ impl SimulatedDevice {
     }
 }
 
-/// Changes a schedule, then runs due wakers after it has released the lock.
+/// Changes a schedule under its lock, then runs due wakers without the lock.
 fn pass<T>(schedule: &Mutex<Schedule>, change: impl FnOnce(&mut Schedule) -> T) -> T {
     let mut schedule = schedule.lock();
     let result = change(&mut schedule);

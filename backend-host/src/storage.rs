@@ -30,19 +30,19 @@ impl ReadRange {
 /// Callers have checked that all ranges are inside of the memory; the methods rely on it. Errors name
 /// `operation`.
 pub trait Storage: Debug + Send + Sync + 'static {
-    /// Length of a kernel's reads into private memory.
+    /// Bytes that a kernel reads into private memory at once.
     const BLOCK_BYTES: usize;
-    /// From this stride on, reads of single fields are cheaper than a read of whole elements.
+    /// Stride in bytes from which reads of single fields are cheaper than a read of whole elements.
     const SPARSE_STRIDE_BYTES: usize;
 
-    /// Starts asynchronous readahead of a range if the memory has latency. Several announced reads then take
+    /// Starts asynchronous readahead of a range, if the memory has latency. Several announced reads then take
     /// about as long as one.
     fn announce(&self, _offset: u64, _bytes: usize) {}
 
-    /// Length in bytes.
+    /// Length of the memory in bytes.
     fn bytes(&self) -> u64;
 
-    /// Preferred unit of writes: whole units at multiples of it.
+    /// Preferred unit of writes in bytes: writes of whole units, at multiples of it, are fastest.
     fn unit_bytes(&self) -> u64 {
         1
     }
@@ -50,14 +50,14 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// Address of the first byte, if the memory can be accessed in place.
     fn address(&self) -> Option<*mut u8>;
 
-    /// Copies out of the memory.
+    /// Copies `bytes` bytes at `offset` out of the memory.
     ///
     /// # Safety
     /// `offset + bytes` is at most [`bytes`](Self::bytes); `to` is writable for `bytes` bytes and outside
     /// this memory. Other threads may race.
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()>;
 
-    /// As [`read`](Self::read), into exclusive memory.
+    /// Copies out of the memory as [`read`](Self::read) does, into exclusive memory.
     ///
     /// # Safety
     /// As [`read`](Self::read), for the range.
@@ -80,7 +80,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
         wanted.iter().try_for_each(|one| unsafe { self.read(operation, one.offset, one.to, one.bytes) })
     }
 
-    /// Copies into the memory.
+    /// Copies `bytes` bytes into the memory at `offset`.
     ///
     /// # Safety
     /// `offset + bytes` is at most [`bytes`](Self::bytes); `from` is readable for `bytes` bytes and outside
@@ -88,7 +88,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
     unsafe fn write(&self, operation: &'static str, offset: u64, from: *const u8, bytes: usize)
     -> Result<()>;
 
-    /// Copies bytes that no other thread writes into the memory.
+    /// Copies bytes into the memory, which no other thread changes during the call.
     ///
     /// # Safety
     /// As [`write`](Self::write), for the target.

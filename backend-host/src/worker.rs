@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 
-/// Interval between two polls of the watcher. Short work without a waiting thread starts at most about this
-/// much later.
+/// Interval between two polls of the watcher thread. Short work without a waiting thread starts at most about
+/// this much later.
 const LOOK: Duration = Duration::from_micros(100);
-/// Number of polls without work, some milliseconds, after which the watcher sleeps until it is woken.
+/// Number of polls without work after which the watcher thread sleeps until it is woken: some milliseconds.
 const LOOKS_MAX: u32 = 20;
 
-/// Number of files whose jobs run at the same time with all threads of a pool each: files may be on several
-/// drives.
+/// Number of files whose requests can run at the same time, each with all threads of a pool. The files may be
+/// on several drives.
 const FILES_AT_ONCE: usize = 4;
 
 /// Urgency of a queue's work: determines if its submission wakes a thread.
@@ -31,7 +31,7 @@ pub enum Urgency {
 
 /// Work that a worker thread executes, such as a queue.
 pub trait WorkerTask: Send + Sync {
-    /// Does all present work.
+    /// Executes all work that is present.
     fn run(self: Arc<Self>);
 }
 
@@ -43,15 +43,15 @@ enum Work {
 /// Pool of worker threads, for one device or several.
 pub struct Pool {
     threads: Arc<Threads>,
-    /// Maximum number of threads that share one job.
+    /// Maximum number of threads that work on one request.
     width: usize,
-    /// Each job holds this gate, if it is set, shared while it runs.
+    /// Gate that each request locks for reading while it runs, if it is set.
     gate: OnceLock<Arc<RwLock<()>>>,
-    /// Ends shared threads after the last device.
+    /// Reference that ends the shared threads when the last device drops it.
     shared: Option<Arc<SharedThreads>>,
 }
 
-/// Threads of several devices.
+/// Threads that several devices share.
 struct SharedThreads(Arc<Threads>);
 
 impl Drop for SharedThreads {
@@ -60,14 +60,14 @@ impl Drop for SharedThreads {
     }
 }
 
-/// The shared threads, and the process that started them: a forked process has none.
+/// The shared threads, and the id of the process that started them: a forked process has no threads.
 static SHARED: Mutex<(u32, Weak<SharedThreads>)> = Mutex::new((0, Weak::new()));
 
-/// Threads that start when there is work, and sleep without it.
+/// Worker threads, which start when there is work, and sleep without work.
 ///
 /// One of the idle threads is the *watcher*: for some milliseconds after it last found work it polls at
 /// intervals, so a submission of short work wakes no thread. All other idle threads sleep until they are
-/// woken. The watcher does so too when no work arrives, so an idle pool uses no processor time.
+/// woken. Without work the watcher sleeps as well, so an idle pool uses no processor time.
 struct Threads {
     name: String,
     threads_max: usize,
@@ -92,7 +92,7 @@ struct Worker {
 }
 
 impl State {
-    /// Records whether a worker does work, until the threads are stopped.
+    /// Records if a worker is busy, until the threads are stopped.
     fn set_busy(&mut self, number: usize, is_busy: bool) {
         if let Some(worker) = self.threads.get_mut(number) {
             worker.is_busy = is_busy;
@@ -183,7 +183,7 @@ impl Threads {
         })
     }
 
-    /// Starts the first thread, so that later submissions cannot fail.
+    /// Starts the first thread. Then later submissions cannot fail for lack of a thread.
     fn ensure_started(self: &Arc<Self>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         if state.threads.is_empty() { self.start_one(&mut state) } else { Ok(()) }
@@ -278,8 +278,8 @@ impl Threads {
 
     /// Ends the threads after all work is done, and waits for the idle ones.
     ///
-    /// A busy thread may run a waker, and the waker may wait for a lock that the caller holds. So the call
-    /// waits for no busy thread. A busy thread owns all that its work needs, and ends after the work.
+    /// The call does not wait for busy threads, because a busy thread may run a waker that waits for a lock
+    /// of the caller. A busy thread owns all that its work needs, and ends after the work.
     fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
@@ -295,10 +295,9 @@ impl Threads {
     }
 }
 
-/// Threads that do a job.
+/// Threads that execute one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Crew<'a> {
-    /// The calling thread.
     Alone,
     /// The calling thread, and free threads of a pool.
     Pool(&'a Arc<Pool>),
@@ -323,9 +322,9 @@ impl Crew<'_> {
     }
 }
 
-/// A running job of several parts.
+/// A running request of several parts, and the threads that work on it.
 struct Team {
-    /// Lives on the stack of the thread that called [`each`](Team::each).
+    /// Function for one part, on the stack of the thread that called [`each`](Team::each).
     body: Body,
     parts: usize,
     next: AtomicUsize,

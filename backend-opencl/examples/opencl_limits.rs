@@ -66,7 +66,7 @@ fn handle(found: &Discovered) -> Outcome<opencl3::types::cl_device_id> {
     Err("the device has gone".into())
 }
 
-/// The shortest of several runs, after a warm-up.
+/// Returns the shortest time of several runs, after a warm-up.
 fn best(mut run: impl FnMut() -> Outcome) -> Outcome<Duration> {
     run()?;
     let mut shortest = Duration::MAX;
@@ -78,7 +78,7 @@ fn best(mut run: impl FnMut() -> Outcome) -> Outcome<Duration> {
     Ok(shortest)
 }
 
-/// A mapped buffer and its address.
+/// A mapped OpenCL buffer and its address.
 struct Pinned {
     buffer: Buffer<u8>,
     address: *mut u8,
@@ -114,7 +114,7 @@ fn buffer(context: &Context, flags: cl_mem_flags, host: *mut c_void) -> Outcome<
     Ok(unsafe { Buffer::create(context, CL_MEM_READ_WRITE | flags, BYTES, host)? })
 }
 
-/// One read and the wait for it.
+/// Measures one read and the wait for it.
 fn reads(found: &Discovered, context: &Context, queue: &CommandQueue) -> Outcome {
     const ROUNDS: u32 = 500;
     println!("one read and its wait, microseconds (mean): bare, here");

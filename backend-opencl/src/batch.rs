@@ -5,13 +5,12 @@ use std::sync::Arc;
 use crate::host_memory::HostPiece;
 use crate::memory::Buffer;
 
-/// The copies of one call, with memory looked up and neighbours merged.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub copies: Vec<ResolvedCopy>,
 }
 
-/// One copy between known memory.
+/// One copy, with its memory looked up.
 #[derive(Debug)]
 pub(crate) struct ResolvedCopy {
     pub to_device: bool,
@@ -23,7 +22,7 @@ pub(crate) struct ResolvedCopy {
     pub bytes: u64,
 }
 
-/// The other side of a copy; if it is on the device, it is the source.
+/// The other memory of a copy: host memory or, as the source, device memory.
 #[derive(Debug)]
 pub(crate) enum OtherSide {
     Host(Arc<HostPiece>),

@@ -35,32 +35,33 @@ use crate::error::{Severity, severity};
 use crate::retry::{PATIENCE, insist, keep_for_good};
 use crate::wakers::{DoneSubmission, WakeJob, WakeableQueue, settle};
 
-/// Any positive status: queued, submitted, running.
+/// Stands for any positive status of an event: queued, submitted, running.
 const PENDING: cl_int = 1;
 
 /// An object that must live until a submission is done.
 pub(crate) type Keep = Box<dyn Send + Sync>;
 
-/// The check after the commands are done: whether a kernel rejected its input.
+/// Function that is called after the commands are done; it returns an error if a kernel rejected its input.
 pub(crate) type KernelVerdict = Box<dyn Fn() -> Option<Error> + Send + Sync>;
 
-/// One submission.
+/// Mark of one submission: its ticket value, its event and its status.
 pub(crate) struct Mark {
     pub value: u64,
     event: Event,
-    /// The final status once any thread knows it.
+    /// The final status, after any thread knows it.
     status: AtomicI32,
-    /// True if the driver has reported it. Otherwise the driver has only refused to answer, and the
-    /// commands may be running.
+    /// True if the driver has reported the final status. Otherwise the driver has only refused to answer, and
+    /// the commands may still be running.
     over: AtomicBool,
-    /// The start of its refusals, in milliseconds from the mark's creation, plus 1; 0 while it answers.
+    /// Time at which the driver began to refuse queries, in milliseconds after the mark's creation, plus 1; 0
+    /// while it answers.
     refused_since: AtomicU64,
     made: Instant,
     called_back: AtomicBool,
     operation: &'static str,
     kind: ErrorKind,
     verdict: Option<KernelVerdict>,
-    /// The result of the verdict, once the commands were done.
+    /// The result of the verdict, after the commands were done.
     judged: OnceLock<Option<Error>>,
     keep: Vec<Keep>,
 }
@@ -139,7 +140,8 @@ impl Mark {
         since.is_err_and(|since| now.saturating_sub(since) >= PATIENCE.as_millis() as u64)
     }
 
-    /// Stores the status unless a final one is stored. `over` is set if the driver itself has reported it.
+    /// Stores the final status unless one is stored already. `over` is true if the driver itself has reported
+    /// it.
     fn settle(&self, status: cl_int, over: bool) {
         if over {
             self.over.store(true, Ordering::Release);
@@ -153,8 +155,8 @@ impl Mark {
         self.over.load(Ordering::Acquire) || matches!(self.event.status(), Ok(..=0))
     }
 
-    /// Returns the error that a kernel found, after its commands are done. It reads the verdict once, so
-    /// that its place can then be reused.
+    /// Returns the error that a kernel has reported, after its commands are done. Reads the report only once,
+    /// because its memory is then reused.
     fn judge(&self) -> Option<Error> {
         self.judged.get_or_init(|| self.verdict.as_ref().and_then(|verdict| verdict())).clone()
     }
@@ -188,7 +190,7 @@ impl Drop for Mark {
     }
 }
 
-/// The history of one queue.
+/// Completion tracker of one queue: its marks, its timeline and its wakers.
 #[derive(Debug)]
 pub(crate) struct Track {
     core: Arc<OpenClCore>,
@@ -286,8 +288,8 @@ impl Track {
         wakers.extract_if(.., |(value, _)| !pending(*value)).map(|(_, waker)| waker).collect()
     }
 
-    /// Moves completed marks, up to `value`, to the timeline, and wakes their waiters. The caller holds no
-    /// lock.
+    /// Moves completed marks, up to `value`, to the timeline, and calls the wakers of their tickets. The
+    /// calling thread must hold no lock.
     fn advance(&self, value: u64) {
         self.collect(value);
         wake_all(self.due());
@@ -410,8 +412,8 @@ struct Call {
     mark: Arc<Mark>,
 }
 
-/// The callback, which a thread of the driver runs. Long calls are forbidden there, so it passes the event
-/// to the completion thread.
+/// Callback that a thread of the driver runs. OpenCL forbids long calls in it, so it passes the event to the
+/// completion thread.
 extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `wake` passed this box, and the driver calls once.
     let call = unsafe { Box::from_raw(data.cast::<Call>()) };
@@ -428,8 +430,8 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     }
 }
 
-/// Waits for a value in a thread of its own, and wakes; for drivers that refuse callbacks, and after a
-/// loss. It counts as a callback until it holds no part of the device.
+/// Waits for a ticket value in a new thread, and then calls its wakers; for drivers that refuse callbacks,
+/// and after a loss. Counts as a callback until the thread refers to no part of the device.
 fn elsewhere(track: Arc<Track>, value: u64) {
     let counter = Arc::clone(&track.core.callbacks);
     counter.fetch_add(1, Ordering::AcqRel);

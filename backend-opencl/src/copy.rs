@@ -18,17 +18,17 @@ use crate::kernel::indexed::piece_arguments;
 use crate::memory::Buffer;
 use crate::queue::{OpenClSubmission, QueueScratch};
 
-/// The number of copies from which a kernel is worth its preparation: a small upload and a launch.
+/// Number of copies from which a kernel is worth its overhead: a short upload and a launch.
 const KERNEL_COPIES: usize = 8;
-/// The greatest mean length of copies by kernel: the bus limits longer ones, not the driver. (A GPU on
+/// Maximum mean length in bytes of copies by kernel. The bus limits longer copies, not the driver. (A GPU on
 /// PCIe 5 x16 moves single copies of 256 KiB at two thirds of its bandwidth.)
 const KERNEL_COPY_BYTES: u64 = 256 << 10;
-/// The same for a processor, whose kernels copy slower than its `memcpy` (PoCL 3.1: 4 KiB gain a fifth, 64
-/// KiB lose).
+/// The same limit for a processor, whose kernels copy slower than its `memcpy` (PoCL 3.1: 4 KiB gain a fifth,
+/// 64 KiB lose).
 const KERNEL_COPY_BYTES_CPU: u64 = 8 << 10;
-/// The most bytes that go through scratch memory at once.
+/// Maximum bytes that are copied through scratch memory at once.
 const PACKED_BYTES: u64 = 32 << 20;
-/// The number of pieces that the kernel can access.
+/// Number of buffers (pieces of memory) that the copy kernel can access.
 const KERNEL_PIECES: usize = 8;
 
 impl Batch {
@@ -95,7 +95,8 @@ impl Batch {
     }
 }
 
-/// Copies in one direction between one buffer and one piece of host memory.
+/// Run: copies in one direction between one buffer and one allocation of host memory, which one kernel
+/// executes.
 struct Run<'a> {
     copies: &'a [ResolvedCopy],
     first: &'a ResolvedCopy,
@@ -104,7 +105,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Returns the longest run of leading copies that one kernel can execute.
+    /// Returns the longest run at the start of `copies`.
     fn new(copies: &'a [ResolvedCopy]) -> Option<Self> {
         let first = copies.first()?;
         let host = first.host()?;
@@ -126,8 +127,8 @@ impl<'a> Run<'a> {
         Some(Self { copies: &copies[..length], first, host, bytes })
     }
 
-    /// Returns true if a kernel executes the run: if it can, and if the route is requested, measured as
-    /// the best, or assumed to be better.
+    /// Returns true if a kernel executes the run: if it can, and if this route is requested, measured as the
+    /// best, or assumed to be better.
     fn goes_by_kernel(&self, kind: DeviceKind, forced: Option<Route>, routing: &Routing) -> bool {
         let count = self.copies.len();
         if count < 2 || self.first.buffer.pieces.len() > KERNEL_PIECES || u32::try_from(count).is_err() {

@@ -23,7 +23,7 @@ use crate::zero_copy;
 
 const OPEN: &str = "open";
 
-/// One opened device. Fields are dropped in this order: the context last.
+/// State of one opened device. Fields are dropped in this order: the context last.
 #[derive(Debug)]
 pub(crate) struct OpenClCore {
     pub info: DeviceInfo,
@@ -38,7 +38,7 @@ pub(crate) struct OpenClCore {
     probe: Memory,
     pub context: Context,
     lost: OnceLock<Error>,
-    /// True if the driver itself reports that the device is gone, so that none of its work continues.
+    /// True if the driver itself reports that the device is gone. None of its work then continues.
     gone: AtomicBool,
     tracks: Mutex<Vec<Weak<dyn WakeableQueue>>>,
     /// Number of callbacks that the driver still has to make, plus the number of wakers that the completion
@@ -209,7 +209,7 @@ impl OpenClCore {
         error
     }
 
-    /// Makes the device do work that cannot fail on a working one.
+    /// Executes a trivial command, which cannot fail on a working device.
     fn probe(&self) -> Status<()> {
         // The value is static, because the driver may still read it if `finish` fails.
         static VALUE: [u8; 4] = [0; 4];
@@ -250,7 +250,7 @@ impl OpenClCore {
     }
 }
 
-/// Returns the same failure as an error of another operation.
+/// Returns the error that lost the device, as an error of another operation.
 fn renamed(error: &Error, operation: &'static str, info: &DeviceInfo) -> Error {
     let mut same =
         Error::new(error.kind(), operation).on(info).with_detail(error.detail()).with_advice(error.advice());

@@ -74,12 +74,12 @@ pub struct OpenClDevice {
     core: Arc<OpenClCore>,
     budget: Budget,
     queues: Queues<OpenClQueue>,
-    /// The statistics of released queues.
+    /// The counts of driver calls of released queues.
     ended: Mutex<Statistics>,
     memory: RwLock<MemoryTable<Buffer, HostPiece>>,
-    /// Held by the thread that extends a buffer.
+    /// Locked by the thread that extends a buffer.
     extending: Mutex<()>,
-    /// The queue that fills new memory.
+    /// A queue of the backend, which fills new memory.
     service: Arc<OpenClQueue>,
 }
 
@@ -94,7 +94,7 @@ impl OpenClDevice {
         Self::of(OpenClCore::open(found, options)?, options)
     }
 
-    /// Opens as [`open`](Self::open), with these functions of the driver.
+    /// Opens a device as [`open`](Self::open) does, with `sys` as the table of driver functions.
     #[cfg(test)]
     pub(crate) fn open_by(
         sys: &'static crate::driver::Sys,
@@ -168,7 +168,7 @@ impl OpenClDevice {
         &self.core
     }
 
-    /// Writes to a part of a new buffer, if the caller requires a proof that it exists.
+    /// If the caller requires proof that new memory exists, writes to a part of it.
     fn prove(
         &self,
         operation: &'static str,
@@ -194,14 +194,16 @@ impl OpenClDevice {
         })
     }
 
-    /// Releases memory once its work is over; or keeps it for ever if that is unknown.
+    /// Releases device memory after its work has ended. If the end of the work is unknown, keeps the memory
+    /// for ever.
     fn end_buffer(&self, buffer: Arc<Buffer>) {
         if !buffer.uses.wait() {
             self.core.keep(buffer, true);
         }
     }
 
-    /// The same for host memory. Memory of the program cannot be kept.
+    /// Releases host memory after its work has ended. If the end is unknown, keeps the memory for ever,
+    /// unless it belongs to the program.
     fn end_host(&self, host: Arc<HostPiece>) {
         if !host.uses.wait() {
             let is_wiped = host.is_ours();
@@ -213,13 +215,13 @@ impl OpenClDevice {
         error.on(&self.core.info)
     }
 
-    /// Returns the queue of an issued ticket; `None` if it has ended.
+    /// Returns the queue of an issued ticket; `None` if the queue has ended.
     fn history(&self, ticket: Ticket, operation: &'static str) -> Result<Option<Arc<OpenClQueue>>> {
         let newest = |queue: &OpenClQueue| queue.track.timeline.newest().value;
         self.queues.of(operation, ticket, newest).map_err(|error| self.named(error))
     }
 
-    /// Checks a launch, and returns the places of its views.
+    /// Checks a launch, and returns the memory of its views.
     fn placed(&self, operation: &'static str, launch: &Launch<'_>) -> Result<Vec<ViewPlaces>> {
         let memory = self.memory.read();
         Request::Launch(launch).check(&*memory).map_err(|error| self.named(error))?;
@@ -294,7 +296,7 @@ impl OpenClDevice {
     }
 }
 
-/// The table of memory during a submission, which records the memory that the request uses.
+/// The table of memory during a submission; its look-ups record the memory that the request uses.
 struct UsedMemory<'a> {
     table: RwLockReadGuard<'a, MemoryTable<Buffer, HostPiece>>,
     operation: &'static str,
@@ -316,14 +318,14 @@ impl UsedMemory<'_> {
     }
 }
 
-/// The error for elements in pages: a buffer of OpenCL 1.2 has no address that a kernel could receive in a
-/// list.
+/// Returns the error for elements in several memory ranges: a buffer of OpenCL 1.2 has no address that a
+/// kernel could receive in a list.
 fn pages_unsupported(operation: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, operation)
         .with_detail("the device does not support elements in several ranges of memory")
 }
 
-/// Returns the places of a checked launch's views, by a look-up of buffers.
+/// Returns the memory of a checked launch's views; `buffer` looks up a buffer.
 fn placed(
     launch: &Launch<'_>,
     buffer: impl Fn(DeviceSpan<'_>) -> Result<Arc<Buffer>>,

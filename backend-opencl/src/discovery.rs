@@ -26,11 +26,11 @@ use crate::error::name;
 use crate::driver::objects::{Status, check, text};
 use crate::driver::{self, Sys, sys};
 
-/// Missing in `opencl3`: the name of a platform.
+/// Constant that `opencl3` lacks: the name of a platform.
 const CL_PLATFORM_NAME: u32 = 0x0902;
-/// Missing in some headers: the number of copies that NVIDIA's GPUs carry out at once.
+/// Constant that some headers lack: the number of copies that NVIDIA's GPUs execute at once.
 const CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV: u32 = 0x4007;
-/// Missing in some headers: the domain of `CL_DEVICE_PCI_BUS_ID_NV`.
+/// Constant that some headers lack: the domain of `CL_DEVICE_PCI_BUS_ID_NV`.
 const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
 
 /// An OpenCL device that a driver reports, not yet opened.
@@ -73,7 +73,7 @@ pub(crate) enum WideAtomics {
     All,
 }
 
-/// The facts that decide how kernels are built and run.
+/// Properties of a device that decide how its kernels are built and run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceTraits {
     pub compute_units: u32,
@@ -199,7 +199,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     (found, absences)
 }
 
-/// Returns the reason for which the loader has no platform, given the drivers in its list.
+/// Returns the reason why the loader has no platform, given the drivers in its list.
 fn no_platform(listed: &[vendors::ListedDriver]) -> (AbsenceKind, String) {
     if listed.is_empty() {
         let reason = "the OpenCL loader finds no driver; install that of the device";
@@ -210,7 +210,7 @@ fn no_platform(listed: &[vendors::ListedDriver]) -> (AbsenceKind, String) {
     (AbsenceKind::Unusable, format!("the loader lists drivers without a platform ({names}); {advice}"))
 }
 
-/// Returns a driver's objects of one kind. It asks twice: for the number, and for the list.
+/// Returns a driver's objects of one kind. Calls `ask` twice: for their number, and for the list.
 fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<Vec<*mut T>> {
     let mut count = 0;
     check(ask(0, null_mut(), &mut count))?;
@@ -258,7 +258,7 @@ pub fn devices_matching(filter: &str) -> Vec<Discovered> {
         .collect()
 }
 
-/// A device to query.
+/// A device whose properties are queried.
 #[derive(Clone, Copy)]
 struct Asked {
     sys: &'static Sys,
@@ -266,7 +266,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Queries one plain number or structure.
+    /// Queries a property that is a number or a structure.
     fn ask<T: Copy + Default>(self, name: u32) -> Status<T> {
         let (mut value, mut written) = (T::default(), 0);
         let place = (&raw mut value).cast::<c_void>();
@@ -277,7 +277,7 @@ impl Asked {
         if written == size_of::<T>() { Ok(value) } else { Err(CL_INVALID_VALUE) }
     }
 
-    /// Queries like `ask`; `None` if the driver does not know it or returns another length.
+    /// Queries like `ask`; returns `None` if the driver does not know the property or returns another length.
     fn query<T: Copy + Default>(self, name: u32) -> Option<T> {
         self.ask(name).ok()
     }
@@ -290,8 +290,10 @@ impl Asked {
     }
 }
 
+/// Returns the properties of a device.
+///
 /// # Errors
-/// Returns the facts of a device, or a text about a missing one.
+/// A text about a missing property.
 fn describe(
     platform: cl_platform_id,
     platform_name: &str,
@@ -363,7 +365,7 @@ fn describe(
     })
 }
 
-/// Returns the atomics of 64 bits, given the extensions that a device has.
+/// Returns the support of 64-bit atomics, given the extensions of a device.
 fn wide_atomics(has: &dyn Fn(&str) -> bool) -> WideAtomics {
     match (has("cl_khr_int64_base_atomics"), has("cl_khr_int64_extended_atomics")) {
         (true, true) => WideAtomics::All,
@@ -372,11 +374,11 @@ fn wide_atomics(has: &dyn Fn(&str) -> bool) -> WideAtomics {
     }
 }
 
-/// The shift for memory in one piece: every offset is in piece 0.
+/// Shift for memory in one piece: it maps every offset to piece 0.
 pub(crate) const ONE_PIECE: u32 = 63;
 
-/// Returns the length of the pieces of memory above the largest allocation: a power of two, so that kernels
-/// find a byte's piece by a shift.
+/// Returns the length in bytes of the pieces of memory above the largest allocation. It is a power of two,
+/// because kernels find a byte's piece by a shift.
 pub(crate) fn piece_bytes(largest_allocation_bytes: u64) -> u64 {
     1 << largest_allocation_bytes.ilog2()
 }
@@ -392,7 +394,7 @@ pub(crate) fn free_bytes(handles: Handles, traits: DeviceTraits) -> Option<u64> 
     Some(free as u64 * 1024)
 }
 
-/// Returns the address as `dddd:bb:dd.f`.
+/// Returns the PCI address of a device as `dddd:bb:dd.f`.
 fn pci_address(device: Asked, khronos: bool, nvidia: bool, amd: bool) -> Option<String> {
     let text = |domain: u32, bus: u32, slot: u32, function: u32| {
         format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")

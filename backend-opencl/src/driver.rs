@@ -26,8 +26,8 @@ use opencl3::types::{
 /// The callback of an event.
 pub(crate) type EventCallback = extern "C" fn(cl_event, cl_int, *mut c_void);
 
-/// `clCreateBufferNV` of the extension `cl_nv_create_buffer`: the third argument is the location of the
-/// buffer.
+/// Type of `clCreateBufferNV` of the extension `cl_nv_create_buffer`. The third argument is the location of
+/// the buffer.
 pub(crate) type CreateBufferNv =
     unsafe extern "C" fn(cl_context, cl_mem_flags, u64, usize, *mut c_void, *mut cl_int) -> cl_mem;
 
@@ -36,7 +36,7 @@ macro_rules! entry_points {
         required { $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)* }
         optional { $(fn $optional:ident($($optional_argument:ident: $optional_type:ty),* $(,)?) $(-> $optional_result:ty)?;)* }
     ) => {
-        /// The table of entry points.
+        /// The table of OpenCL functions that this crate calls.
         #[derive(Clone, Copy)]
         #[allow(non_snake_case)]
         pub(crate) struct Sys {
@@ -127,11 +127,11 @@ entry_points! {
     }
 }
 
-/// Returns the table, loaded at the first call.
+/// Returns the table of OpenCL functions, loaded at the first call.
 ///
-/// It tries the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then the usual name. On Windows that is
-/// the library in the system's folder: a file of that name next to the program, in its current folder, or
-/// in `PATH` is ignored.
+/// Tries the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then the usual name. On Windows that is the
+/// library in the system's folder: a file of that name next to the program, in its current folder, or in
+/// `PATH` is ignored.
 ///
 /// # Errors
 /// The code for "no library" or "a function is missing".

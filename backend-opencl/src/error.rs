@@ -4,7 +4,7 @@ use backend_api::{Error, ErrorKind};
 use opencl3::error_codes as code;
 use opencl3::types::cl_int;
 
-/// NVIDIA's own code for an illegal access by a kernel: the context is unusable from then on.
+/// NVIDIA's code for an illegal access by a kernel, after which the context is unusable.
 pub(crate) const NVIDIA_ILLEGAL_ACCESS: cl_int = -9999;
 
 /// The driver's name for a code.
@@ -22,7 +22,7 @@ pub(crate) fn name(status: cl_int) -> String {
     }
 }
 
-/// The meaning of a failure's code alone.
+/// Meaning of a driver's error code without its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
     /// The device, or this context on it, is gone.
@@ -33,8 +33,8 @@ pub(crate) enum Severity {
     Single,
 }
 
-/// Queues, contexts and events in calls are valid by construction. If a driver calls them invalid, the
-/// device is gone.
+/// Returns the severity of a code. Queues, contexts and events in calls are valid by construction. If a
+/// driver calls them invalid, the device is gone.
 pub(crate) fn severity(status: cl_int) -> Severity {
     match status {
         code::CL_DEVICE_NOT_AVAILABLE
@@ -51,7 +51,7 @@ pub(crate) fn severity(status: cl_int) -> Severity {
     }
 }
 
-/// Returns the kind for a code, if the code is more specific than the call.
+/// Returns the kind of error for a code if the code is specific, else `otherwise`.
 fn kind(status: cl_int, otherwise: ErrorKind) -> ErrorKind {
     match status {
         code::CL_MEM_OBJECT_ALLOCATION_FAILURE | code::CL_OUT_OF_RESOURCES | code::CL_OUT_OF_HOST_MEMORY => {

@@ -20,11 +20,11 @@ use crate::driver::{Sys, sys};
 use crate::options::{KernelCache, OpenClOptions};
 use crate::retry::{PATIENCE, kept};
 
-/// The driver's injected faults.
+/// Faults that a test injects into the driver.
 struct Faults {
-    /// Events report that their commands run.
+    /// If true, events report that their commands still run.
     hold: AtomicBool,
-    /// The number of calls to refuse.
+    /// The number of calls that the driver refuses, of `clFinish`; the next fields are for other functions.
     finish: AtomicUsize,
     marker: AtomicUsize,
     write: AtomicUsize,
@@ -121,7 +121,7 @@ unsafe extern "C" fn wait(count: cl_uint, events: *const cl_event) -> cl_int {
     unsafe { (real().clWaitForEvents)(count, events) }
 }
 
-/// A guard of the faults: other tests wait for it, and its drop removes all faults.
+/// Guard of the injected faults: it excludes other tests, and its drop removes all faults.
 struct Turn(#[expect(dead_code, reason = "holds the lock")] MutexGuard<'static, ()>);
 
 impl Drop for Turn {
@@ -137,14 +137,14 @@ fn sound() {
     }
 }
 
-/// The first device, on such a driver; with a queue, and memory of both kinds with 7 in each byte.
+/// A device with injected faults; with a queue, and memory of both kinds with 7 in each byte.
 struct Rig {
     device: OpenClDevice,
     queue: QueueHandle,
     buffer: Option<BufferHandle>,
     host: Option<HostAllocation>,
     address: *mut u8,
-    /// The ticket of an upload that is done, or that seems to run if the driver holds events.
+    /// Ticket of an upload that is done, or that seems to run if `hold` is set.
     ticket: Ticket,
     _turn: Turn,
 }
@@ -185,7 +185,7 @@ impl Rig {
         Some(Self { device, queue, buffer: Some(buffer), host: Some(host), address, ticket, _turn: turn })
     }
 
-    /// Creates a rig with work that seems to continue.
+    /// Creates a rig whose work seems to run for ever.
     fn busy() -> Option<Self> {
         let mut rig = Self::new()?;
         FAULTS.hold.store(true, Ordering::SeqCst);
@@ -196,7 +196,8 @@ impl Rig {
         Some(rig)
     }
 
-    /// Makes the device lost by a shortage: the driver refuses a call, and then the probe of the device.
+    /// Makes the device lost by a lack of resources: the driver refuses a call, and then the probe of the
+    /// device.
     fn lose_by_shortage(&self) {
         FAULTS.write.store(ALWAYS, Ordering::SeqCst);
         let error = self.device.core().fail("submit", ErrorKind::CopyFailed, CL_OUT_OF_HOST_MEMORY);

@@ -19,7 +19,7 @@ use crate::uses::{Uses, UsingQueue};
 /// The alignment of host memory that [`allocate_host`](backend_api::Device::allocate_host) promises.
 const ALIGNMENT_BYTES: usize = 4096;
 
-/// One piece of host memory under a name.
+/// One allocation of host memory.
 #[derive(Debug)]
 pub(crate) struct HostPiece {
     pub address: NonNull<u8>,
@@ -28,7 +28,7 @@ pub(crate) struct HostPiece {
     pub shared: bool,
     pub uses: Uses,
     writes: Writes,
-    /// True if the memory is wiped before its release; `None` for memory of the program.
+    /// Switch for wiping before the release; `None` for memory of the program, which is not wiped.
     wipes: Option<Arc<AtomicBool>>,
     backing: Backing,
 }
@@ -61,15 +61,16 @@ enum Backing {
 /// The writes in flight to parts of pageable memory.
 ///
 /// A driver may read pageable memory when a copy from it is *enqueued*, into its own page-locked memory
-/// (NVIDIA's does): before earlier work of the same in-order queue has written to it. So copies from such
-/// memory are enqueued only after that work is done. The device itself reads page-locked memory, in order.
+/// (NVIDIA's does): before earlier work of the same in-order queue has written to it. So the backend enqueues
+/// copies from such memory only after that work is done. The device itself reads page-locked memory, in
+/// order.
 #[derive(Debug, Default)]
 struct Writes(Mutex<WriteList>);
 
 #[derive(Debug, Default)]
 struct WriteList {
     writes: Vec<(Weak<dyn UsingQueue>, u64, Range<u64>)>,
-    /// The length of the list at which finished writes are removed.
+    /// The length of the list at which the next call removes finished writes.
     tidy_at: usize,
 }
 
@@ -107,14 +108,14 @@ impl Writes {
 
 /// A buffer in page-locked memory, mapped permanently.
 ///
-/// This is the way to allocate such memory, whose address copies then name: all drivers allow this use of
-/// a mapped buffer. Kernels use the buffer only after a successful trial.
+/// OpenCL allocates page-locked memory in this way, and copies then use its address: all drivers allow this
+/// use of a mapped buffer. Kernels use the buffer only after a successful trial.
 #[derive(Debug)]
 struct Mapping {
     core: Arc<OpenClCore>,
     memory: Memory,
     address: *mut u8,
-    /// The offset of the piece in the buffer, in bytes, if kernels can access it.
+    /// If kernels can access the buffer, the byte offset of the memory in it.
     kernels_from: Option<u64>,
 }
 
@@ -145,7 +146,7 @@ impl Drop for Shared {
     }
 }
 
-/// The alignment of host memory, also for the address of an empty piece.
+/// Type with the alignment of host memory, for the address of empty memory.
 #[repr(align(4096))]
 struct Page;
 
@@ -187,7 +188,7 @@ impl HostPiece {
         Ok(Self::new(address, bytes, Some(&core.wipes), Backing::Ours(map)))
     }
 
-    /// Returns the length of an allocation that contains `bytes` aligned bytes.
+    /// Returns the length of an allocation that has room to align `bytes` bytes.
     fn padded(core: &OpenClCore, bytes: usize) -> Result<usize> {
         let refused = || {
             Error::new(ErrorKind::PinRefused, "allocate_host")
@@ -247,7 +248,7 @@ impl HostPiece {
         Some(Self::aligned(core, start, bytes, backing))
     }
 
-    /// Returns the aligned and zeroed part of memory that begins at `start` and is long enough for it.
+    /// Returns the first aligned `bytes` bytes of the memory at `start`, zeroed. The memory is long enough.
     fn aligned(core: &OpenClCore, start: *mut u8, bytes: usize, backing: Backing) -> Self {
         let shift = start.align_offset(ALIGNMENT_BYTES);
         // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; no other code has it

@@ -39,7 +39,7 @@ const SOURCES: [&str; 6] = [
     include_str!("../kernels/copy.cl"),
 ];
 
-/// Built kernels, and the shape of their launches.
+/// Built kernels of a device, and the sizes of their launches.
 #[derive(Debug)]
 pub(crate) struct BuiltKernels {
     program: Program,
@@ -47,7 +47,7 @@ pub(crate) struct BuiltKernels {
     pub group: usize,
     /// Number of work-groups that fill the device.
     pub groups: usize,
-    /// True if each launch has the same number of groups, even for little work.
+    /// True if each launch has the same number of work-groups, even for little work.
     steady: bool,
     division: Division,
     /// True if the device loaded the built kernels from disk.
@@ -185,12 +185,12 @@ impl BuiltKernels {
     }
 }
 
-/// The method of `f32` division with correct rounding, which OpenCL leaves to devices.
+/// The method for correctly rounded `f32` division, which not all devices support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
-    /// A compiler option.
+    /// The compiler option for correct rounding.
     Exact,
-    /// Kernels of this crate.
+    /// Integer arithmetic in kernels of this crate.
     Integers,
 }
 
@@ -199,8 +199,8 @@ impl Division {
         if traits.rounds_quotients { Self::Exact } else { Self::Integers }
     }
 
-    /// The compiler option. Programs with divisions are not cached on disk; if they were, this would
-    /// belong to the key.
+    /// Returns the compiler option. Programs with divisions are not cached on disk; otherwise the cache key
+    /// would have to contain it.
     fn option(self) -> &'static str {
         match self {
             Self::Exact => " -cl-fp32-correctly-rounded-divide-sqrt",
@@ -215,7 +215,7 @@ impl Division {
         }
     }
 
-    /// Square roots use the same method as quotients.
+    /// Returns the text of a square root, which uses the same method as a quotient.
     fn root(self) -> &'static str {
         match self {
             Self::Exact => "#define root(x) sqrt(x)\n",
@@ -224,7 +224,7 @@ impl Division {
     }
 }
 
-/// Returns the key of a built program: everything that decides whether it fits.
+/// Returns the cache key of a built program: all properties that must match.
 fn key(found: &Discovered, options: &str) -> String {
     let (info, version) = (found.info(), env!("CARGO_PKG_VERSION"));
     let device = [&info.name, &info.identity, &info.driver, found.platform()].join("\n");
@@ -235,12 +235,12 @@ fn options(group: usize) -> String {
     format!("-cl-std=CL1.2 -D GROUP={group}")
 }
 
-/// Returns options that no other program of this process was built with, with the same effect.
+/// Returns options with the same effect that no other program of this process was built with.
 ///
-/// To return a program's binary, PoCL up to 5.0 loads all of its kernels. From then on it takes them for
-/// the running ones, of any program with the same text and options: see [`BuiltKernels::groups_up_to`]. So
-/// the binary of a program is read before any of its kernels runs. Its options differ from the options of all
-/// other programs, including cached ones.
+/// To return a program's binary, PoCL up to 5.0 loads all of its kernels. It then confuses them with running
+/// kernels of any program with the same text and options: see [`BuiltKernels::groups_up_to`]. So the backend
+/// reads the binary of a program before any of its kernels runs, and builds it with options that differ from
+/// all other programs, including cached ones.
 fn options_of_its_own(options: &str, entry: &CacheFile) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -269,8 +269,8 @@ fn build(
     Ok(program)
 }
 
-/// The kernel objects of one queue: setting arguments is not safe between threads, so each queue has its
-/// own.
+/// The kernel objects of one queue. Each queue has its own, because setting arguments is not safe between
+/// threads.
 #[derive(Debug, Default)]
 pub(crate) struct KernelSet(Vec<(String, Kernel)>);
 

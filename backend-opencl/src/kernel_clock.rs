@@ -18,11 +18,11 @@ use crate::host_memory::HostPiece;
 const TICK: Duration = Duration::from_millis(5);
 const BYTES: usize = 64;
 
-/// The word of a queue's launches. It is never zero before 2^32 ticks.
+/// Clock of a queue's launches: a word of shared memory. It is never zero before 2^32 ticks.
 #[derive(Debug)]
 pub(crate) struct KernelClock(HostPiece);
 
-/// A launch in flight that reads a clock.
+/// Guard of a launch in flight that reads a clock; the clock runs while guards exist.
 #[derive(Debug)]
 pub(crate) struct ClockUse(Arc<KernelClock>);
 
@@ -44,7 +44,7 @@ impl KernelClock {
         Some(clock)
     }
 
-    /// Without shared memory a kernel would read a copy.
+    /// Returns the memory if kernels share it with the host; otherwise a kernel would read a copy.
     fn filter_shared(self) -> Option<Self> {
         self.0.shared.then_some(self)
     }
@@ -100,7 +100,7 @@ impl Drop for ClockUse {
     }
 }
 
-/// The thread of the process that increments the clocks.
+/// Body of the thread that increments the clocks.
 fn tick() {
     let mut running = RUNNING.lock();
     loop {

@@ -17,9 +17,9 @@ use crate::error;
 use crate::retry::{DOUBT, insist};
 use crate::uses::Uses;
 
-/// A buffer of the driver that holds elements. It is wiped before its release if the device wipes.
+/// A buffer of the driver for elements. It is wiped before its release if the device wipes memory.
 ///
-/// The owner drops it when all work that touches it is done.
+/// The owner drops it after all work that uses it is done.
 #[derive(Debug)]
 pub(crate) struct OwnMemory {
     memory: Memory,
@@ -64,20 +64,21 @@ impl Drop for OwnMemory {
     }
 }
 
-/// One allocation. Piece i holds the bytes from `i << shift` on. An extension creates another value with
-/// the same pieces and more, which replaces the former: work in flight has either.
+/// An allocation of device memory, in pieces (OpenCL buffers). Piece `i` has the bytes from `i << shift` on.
+/// An extension creates another value with the same pieces and more. Work in flight uses the old or the new
+/// value.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub bytes: u64,
     pub shift: u32,
     pub pieces: Vec<Arc<OwnMemory>>,
     pub uses: Arc<Uses>,
-    /// The greatest length.
+    /// Maximum length in bytes.
     most: u64,
     shares: Vec<Arc<AccountShare>>,
 }
 
-/// A part of one piece.
+/// The part of a byte range that is in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PiecePart {
     pub piece: usize,
@@ -88,10 +89,10 @@ pub(crate) struct PiecePart {
     pub before: u64,
 }
 
-/// The most pieces of extensible memory, if the driver can allocate pieces of the needed length: the
+/// Maximum number of pieces of extensible memory, if the driver can allocate pieces of the needed length: the
 /// number that a kernel can access at once.
 const EXTENSIBLE_PIECES: u64 = 8;
-/// The least length of a piece; shorter pieces are of no use.
+/// Minimum length of a piece in bytes; shorter pieces are not useful.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 
 impl Buffer {
@@ -150,7 +151,7 @@ impl Buffer {
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 
-    /// Returns the buffer with `more` additional bytes, of which `bytes` are used in all.
+    /// Returns the buffer with `more` additional bytes; then `bytes` bytes are used in all.
     fn with_pieces(&self, core: &Arc<OpenClCore>, budget: &Budget, bytes: u64, more: u64) -> Result<Self> {
         let (mut pieces, mut shares) = (self.pieces.clone(), self.shares.clone());
         shares.push(Arc::new(budget.take(core, more)?));
@@ -189,7 +190,7 @@ impl Buffer {
     }
 }
 
-/// The memory that a device may allocate, and the memory that it has.
+/// The memory that a device may allocate, and the memory that it has allocated, in bytes.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bytes: u64,

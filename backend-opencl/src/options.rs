@@ -25,8 +25,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KernelCache {
-    /// The user's cache folder: `$XDG_CACHE_HOME/vmarray/opencl`, or `~/.cache/vmarray/opencl`. Off if
-    /// neither variable is set.
+    /// The user's cache folder: `$XDG_CACHE_HOME/vmarray/opencl`, or `~/.cache/vmarray/opencl`. If neither
+    /// variable is set, nothing is stored.
     #[default]
     User,
     /// The given folder, which the device creates if it does not exist.

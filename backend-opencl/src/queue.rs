@@ -19,8 +19,8 @@ use crate::memory::OwnMemory;
 use crate::retry::{PATIENCE, insist, keep_for_good};
 use crate::uses::UsingQueue;
 
-/// The number of unfinished submissions at which the queue polls for finished ones, and again after as
-/// many more. Programs that never poll a ticket must not fill the memory.
+/// Number of unfinished submissions at which the queue polls for finished ones, and again after every further
+/// `BACKLOG` submissions. Programs that never poll a ticket must not fill the memory.
 const BACKLOG: usize = 64;
 
 /// Counts of the driver calls of a device's queues since the device was opened.
@@ -66,7 +66,7 @@ pub(crate) struct OpenClQueue {
     submit: Mutex<SubmitState>,
 }
 
-/// The state of the submitting side; its lock orders submissions.
+/// The part of a queue's state that submissions use; its lock orders submissions.
 #[derive(Debug, Default)]
 struct SubmitState {
     closed: bool,
@@ -75,35 +75,36 @@ struct SubmitState {
     kernels: KernelSet,
     scratch: [Option<Arc<OwnMemory>>; QueueScratch::COUNT],
     mailbox: Option<Arc<Mailbox>>,
-    /// The clock of work with a time limit.
+    /// The clock for launches with a time limit.
     clock: Option<Arc<KernelClock>>,
     statistics: Statistics,
-    /// Reused from call to call.
+    /// List of copies, reused by each call.
     batch: Batch,
 }
 
-/// Device memory of a queue's own. Work in one queue runs in order, so each call can reuse it at once.
+/// Scratch memory of a queue on the device. Work in one queue runs in order, so each call can reuse it at
+/// once.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(crate) enum QueueScratch {
     /// Values to search for, and patterns of fills.
     Parameters,
     /// Number of matches of each chunk, state of a search, and positions of each chunk's matches in the
-    /// answer.
+    /// result.
     Counts,
     State,
     Offsets,
     /// Answer of a search.
     Answer,
-    /// Fields that span two pieces.
+    /// Copies of elements that span two pieces.
     Straddlers,
     /// Indices and values of a gather or scatter, and a flag for an index out of bounds.
     Indices,
     Values,
     Failure,
-    /// The call of a function that has exceeded its time limit.
+    /// Report about a function call that exceeded its time limit.
     Late,
-    /// Private memory of a kernel's items.
+    /// Private heaps of a kernel's work-items.
     PrivateHeaps,
     /// Saved registers of the items of a group, if one work-item runs the group.
     Kept,
@@ -115,8 +116,8 @@ impl QueueScratch {
     const COUNT: usize = Self::Copies as usize + 1;
 }
 
-/// Page-locked host memory for the few bytes by which a kernel reports a bad input: a ring with a place
-/// for each of the newest tickets.
+/// Page-locked host memory for the few bytes by which a kernel reports a bad input: a ring with an entry for
+/// each of the newest tickets.
 #[derive(Debug)]
 struct Mailbox(HostPiece);
 
@@ -188,7 +189,7 @@ impl OpenClQueue {
         newest
     }
 
-    /// Blocks until done or failed, or the device is gone.
+    /// Blocks until a ticket value is done or has failed, or the device is gone; ignores the result.
     fn wait_quietly(&self, value: u64) {
         // Ignore the outcome, because any outcome ends the wait.
         if value > 0 && !self.core.is_gone() {
@@ -215,8 +216,8 @@ impl UsingQueue for OpenClQueue {
     }
 }
 
-/// A submission in progress. [`finish`](Self::finish) ends it. If an error drops it before, the drop
-/// blocks until its enqueued commands are done, so that no work of a failed call is in flight.
+/// A submission in progress, which [`finish`](Self::finish) ends. If an error drops it earlier, the drop
+/// blocks until its enqueued commands are done, because no work of a failed call may be in flight.
 pub(crate) struct OpenClSubmission<'q> {
     queue: &'q Arc<OpenClQueue>,
     pub core: &'q OpenClCore,
@@ -226,7 +227,7 @@ pub(crate) struct OpenClSubmission<'q> {
     event: Option<Event>,
     verdict: Option<KernelVerdict>,
     keep: Vec<Keep>,
-    /// True if any command was enqueued.
+    /// True if the submission has enqueued a command.
     began: bool,
 }
 
@@ -259,7 +260,7 @@ impl<'q> OpenClSubmission<'q> {
         self.keep.push(Box::new(thing));
     }
 
-    /// Enqueues one command; with `last` it carries the submission's event.
+    /// Enqueues one command. If `last` is true, the command gets the submission's event.
     fn command(
         &mut self,
         last: bool,

@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use crate::driver::objects::Status;
 use crate::error::{Severity, severity};
 
-/// The time in which a driver may refuse to report whether work is over.
+/// The time for which a driver may refuse to report if work is over.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 10_000 });
-/// The time in which a driver may fail a trivial command before its device counts as lost.
+/// The time for which a driver may fail a trivial command before its device counts as lost.
 pub(crate) const DOUBT: Duration = Duration::from_millis(100);
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// Repeats a query until it succeeds, the driver reports that the device is gone, or the time is over.
+/// Repeats a query until it succeeds, the driver reports that the device is gone, or `time` has passed.
 /// Blocks.
 pub(crate) fn insist<T>(time: Duration, mut ask: impl FnMut() -> Status<T>) -> Status<T> {
     let mut start = None;
@@ -37,16 +37,16 @@ pub(crate) fn insist<T>(time: Duration, mut ask: impl FnMut() -> Status<T>) -> S
     }
 }
 
-/// Objects that a driver may still use. They stay reachable, so leak checkers do not report them.
+/// Objects that a driver may still use. This list keeps them reachable, so leak checkers do not report them.
 static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
-/// The number of kept objects.
+/// The number of objects that were kept for ever.
 #[cfg(test)]
 pub(crate) fn kept() -> usize {
     KEPT.lock().len()
 }
 
-/// Keeps an object for the life of the process.
+/// Keeps an object until the process ends.
 pub(crate) fn keep_for_good(thing: impl Send + 'static) {
     KEPT.lock().push(Box::new(thing));
 }

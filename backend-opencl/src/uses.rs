@@ -4,20 +4,20 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// A queue whose submissions use memory.
+/// A queue whose submissions use an allocation.
 pub(crate) trait UsingQueue: std::fmt::Debug + Send + Sync {
-    /// Blocks until a recorded submission is done, or has failed to start. Returns false if the device is
-    /// lost and the end of the work is unknown.
+    /// Blocks until the recorded submission `value` is done, or has failed to start. Returns false if the
+    /// device is lost and the end of the work is unknown.
     fn wait_for_noted(&self, value: u64) -> bool;
 
-    /// Returns true if a submission is not known to be done.
+    /// Returns true if the submission `value` is not known to be done.
     fn is_pending(&self, value: u64) -> bool;
 
-    /// Blocks until the commands of a submission are done. Runs no waker.
+    /// Blocks until the commands of the submission `value` are done. Runs no waker.
     fn settle(&self, value: u64);
 }
 
-/// The submissions that touch a piece of memory: the newest of each queue.
+/// The submissions that use an allocation: the newest of each queue.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Mutex<Vec<(Weak<dyn UsingQueue>, u64)>>);
 

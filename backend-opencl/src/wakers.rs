@@ -14,18 +14,18 @@ use backend_api::Error;
 use parking_lot::{Condvar, Mutex};
 use vmarray_support::backends::wake_all;
 
-/// A message about a queue in which a submission is done, or which is lost.
+/// Message to the completion thread about a queue: a submission is done, or the queue is lost.
 ///
-/// It counts in the device's `callbacks`, from before the sending until it holds no part of the device any
-/// more.
+/// A message counts in the device's `callbacks`, from before it is sent until it refers to no part of the
+/// device any more.
 pub(crate) struct WakeJob {
     pub track: Arc<dyn WakeableQueue>,
     pub done: Option<Arc<dyn DoneSubmission>>,
 }
 
-/// The history of a queue with waiters, whose tickets fail when the device is lost.
+/// The completion tracker of a queue with waiters; its tickets fail when the device is lost.
 pub(crate) trait WakeableQueue: std::fmt::Debug + Send + Sync {
-    /// Blocks until all submissions up to a value are done and recorded. Runs no waker.
+    /// Blocks until all submissions up to a ticket value are done and recorded. Runs no waker.
     fn await_outcome(&self, value: u64);
 
     /// Removes and returns the wakers whose tickets are done, have failed or are lost.
@@ -34,18 +34,18 @@ pub(crate) trait WakeableQueue: std::fmt::Debug + Send + Sync {
     /// Fails all pending tickets.
     fn lose(&self, error: Error);
 
-    /// Starts a thread that waits for all work so far, and then runs the wakers. The backend calls it when
-    /// the device is lost, but its work may still run.
+    /// Starts a thread that waits for all work so far, and then calls the wakers. The backend calls this
+    /// method when the device is lost but its work may still run.
     fn see_off(self: Arc<Self>);
 }
 
 /// A submission whose commands are done.
 pub(crate) trait DoneSubmission: Send + Sync {
-    /// The number of the submission.
+    /// The ticket value of the submission.
     fn value(&self) -> u64;
 }
 
-/// The messages that no thread has taken, and the wakers of the taken ones.
+/// The messages that no thread has taken, and the wakers of the messages that were taken.
 #[derive(Default)]
 struct Inbox {
     jobs: VecDeque<WakeJob>,
@@ -60,8 +60,8 @@ struct Mailbox {
     callbacks: Arc<AtomicUsize>,
 }
 
-/// Waits for a value if one is given, takes the wakers that are due then, and gives up this part of the
-/// device.
+/// Waits for a ticket value if one is given, removes and returns the wakers that are then due, and drops this
+/// reference to the device.
 pub(crate) fn settle(
     track: Arc<dyn WakeableQueue>,
     value: Option<u64>,
@@ -77,8 +77,8 @@ pub(crate) fn settle(
 }
 
 impl Mailbox {
-    /// The commands of a message are done. If this call blocks, it blocks only until the driver has marked
-    /// earlier commands.
+    /// Processes a message whose commands are done. If this call blocks, it blocks only until the driver has
+    /// completed earlier commands.
     fn settle(&self, WakeJob { track, done }: WakeJob) -> Vec<Waker> {
         settle(track, done.map(|done| done.value()), &self.callbacks)
     }
@@ -100,7 +100,7 @@ impl Mailbox {
     }
 }
 
-/// The sending side. The thread ends when this is dropped.
+/// The sending side of the completion thread, which ends when this value is dropped.
 pub(crate) struct CompletionSender {
     mailbox: Arc<Mailbox>,
     thread: ThreadId,

@@ -13,12 +13,13 @@ use crate::retry::{PATIENCE, insist, keep_for_good};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
-/// The bytes to send, and as much room for the bytes that return.
+/// Bytes of test memory: one half to send, the other for the bytes that return.
 const BYTES: usize = 2 * PAGES * PAGE;
-/// The number of rounds. One is not enough: a driver may update its own copy only at the first use.
+/// Number of rounds of the test. One is not enough, because a driver may update its own copy only at the
+/// first use.
 const ROUNDS: u8 = 3;
 
-/// Returns true if NVIDIA's host buffers are the same memory to kernels and to the program.
+/// Returns true if kernels and the program access the same memory in NVIDIA's host buffers.
 pub(crate) fn works(
     context: &Context,
     handles: Handles,
@@ -41,8 +42,8 @@ pub(crate) fn works(
     })
 }
 
-/// Sends pages from `address` to the device and back by kernels that use `memory`, with other bytes each
-/// time; returns whether all arrive. All enqueued commands are done when it returns.
+/// Sends pages from `address` to the device and back, by kernels that use `memory`, with other bytes in each
+/// round. Returns true if all bytes arrive. All enqueued commands are done when the function returns.
 ///
 /// # Safety
 /// `memory` has `BYTES` bytes, `address` is valid for the same length, and no other code uses either

@@ -12,18 +12,15 @@ use crate::worker::Crew;
 
 const OPERATION: &str = "submit";
 
-/// Length from which several threads share a copy: half of it takes longer than the wake-up of a thread and
-/// the wait for it.
+/// Length in bytes from which several threads share a copy. Half of such a copy takes longer than the wake-up
+/// of a thread and the wait for it.
 const SHARED_FROM_BYTES: u64 = 4 << 20;
 
-/// A checked copy.
+/// A checked copy, with references to its memory.
 #[derive(Debug)]
 pub(crate) enum CheckedCopy<M> {
-    /// A copy from host memory to device memory.
     Upload { from: MemoryPlace<HostMemoryPiece>, to: MemoryPlace<M>, bytes: u64 },
-    /// A copy from device memory to host memory.
     Download { from: MemoryPlace<M>, to: MemoryPlace<HostMemoryPiece>, bytes: u64 },
-    /// A copy within device memory.
     Internal { from: MemoryPlace<M>, to: MemoryPlace<M>, bytes: u64 },
 }
 
@@ -35,7 +32,8 @@ impl<M: Storage> CheckedCopy<M> {
         }
     }
 
-    /// Returns start and unit of the device range. A unit that is written in part must be read first.
+    /// Returns the start of the range in device memory, and the memory's unit of writes. A unit that is
+    /// written in part must be read first.
     fn units(&self) -> (u64, u64) {
         let (Self::Upload { to: place, .. }
         | Self::Download { from: place, .. }
@@ -43,14 +41,14 @@ impl<M: Storage> CheckedCopy<M> {
         (place.offset, place.memory.unit_bytes().max(1))
     }
 
-    /// Starts readahead on the device.
+    /// Starts readahead of the source in device memory.
     fn announce(&self) {
         if let Self::Download { from, bytes, .. } = self {
             from.memory.announce(from.offset, *bytes as usize);
         }
     }
 
-    /// Returns true if one call for it and its neighbours is faster.
+    /// Returns true if one call for this copy and adjacent reads is faster than single calls.
     fn reads_together(&self) -> bool {
         matches!(self, Self::Download { from, .. } if from.memory.reads_together())
     }
@@ -76,7 +74,7 @@ impl<M: Storage> CheckedCopy<M> {
     }
 }
 
-/// Runs pieces of copies in order. Consecutive reads of the same memory go in one call if that is faster.
+/// Runs pieces of copies in order. If it is faster, reads of the same memory are combined in one call.
 fn run_pieces<M: Storage>(mut pieces: &[(&CheckedCopy<M>, u64, usize)]) -> Result<()> {
     while let [(first, skip, bytes), rest @ ..] = pieces {
         let CheckedCopy::Download { from, .. } = first else {
@@ -107,7 +105,7 @@ fn run_pieces<M: Storage>(mut pieces: &[(&CheckedCopy<M>, u64, usize)]) -> Resul
     Ok(())
 }
 
-/// Returns the number of bytes of a copy for a part that already has `filled` bytes. The piece begins at
+/// Returns the number of bytes of a copy for a part that already has `filled` bytes. The piece begins at byte
 /// `at`, with `left` bytes left. It fills the part, and extends to the end of its last unit.
 fn next_piece(at: u64, left: u64, filled: usize, unit_bytes: u64) -> usize {
     let end = (at + (PART_BYTES - filled) as u64).next_multiple_of(unit_bytes);
@@ -119,7 +117,6 @@ fn next_piece(at: u64, left: u64, filled: usize, unit_bytes: u64) -> usize {
 pub(crate) enum Copies<M> {
     /// A single copy, the common case of a page cache.
     One(CheckedCopy<M>),
-    /// Any number of copies.
     Many(Vec<CheckedCopy<M>>),
 }
 

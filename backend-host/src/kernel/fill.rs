@@ -7,10 +7,10 @@ use crate::handle_table::MemoryPlace;
 use crate::storage::Storage;
 use crate::worker::Crew;
 
-/// Length of one write, from a block of repeated patterns that stays in the cache.
+/// Bytes of one write, from a block of repeated patterns that stays in the cache.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// A checked fill.
+/// A checked fill, with references to its memory.
 #[derive(Debug)]
 pub(crate) struct FillJob<M> {
     /// Location in device memory at which the fill starts.

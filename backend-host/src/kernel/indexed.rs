@@ -10,10 +10,10 @@ use crate::racy_word;
 use crate::storage::{ReadRange, Storage};
 use crate::worker::Crew;
 
-/// Number of indices that one copy fetches.
+/// Number of indices that the kernel reads at once into private memory.
 const BATCH: usize = 512;
 
-/// Number of elements of one call, if calls for several elements are faster.
+/// Number of elements of one call, if the memory is faster with calls for several elements.
 const TOGETHER: usize = 8192;
 
 /// Prefetch distance in elements: about the number of concurrent fetches from RAM.
@@ -87,7 +87,7 @@ impl<M: Storage> IndexedCopy<M> {
         Ok(())
     }
 
-    /// Gathers the elements of one memory after the other, many in each call.
+    /// Gathers all elements of one memory range, then of the next, with several elements in each call.
     fn gather_together(&self, first: u64, end: u64) -> Result<()> {
         let mut batch = vec![0_u64; TOGETHER.min((end - first) as usize)];
         for start in (first..end).step_by(TOGETHER) {
@@ -138,14 +138,14 @@ impl<M: Storage> IndexedCopy<M> {
         }
     }
 
-    /// Memory and offset of an element, which may be out of bounds.
+    /// Returns memory and byte offset of an element; the offset may be out of bounds.
     #[inline]
     fn place(&self, index: u64) -> (&MemoryPlace<M>, u64) {
         let (place, at) = self.numbered_place(index);
         (&self.places[place], at)
     }
 
-    /// As [`place`](Self::place), with the number of the place.
+    /// Like [`place`](Self::place), with the number of the memory instead of the memory.
     #[inline]
     fn numbered_place(&self, index: u64) -> (usize, u64) {
         let (place, number) = match &*self.places {

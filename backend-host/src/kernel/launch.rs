@@ -18,19 +18,19 @@ use crate::storage::Storage;
 use crate::worker::Crew;
 
 const OPERATION: &str = "launch";
-/// Items that a thread interprets before it takes the next part: about a millisecond.
+/// Number of work-items that a thread interprets before it takes the next part: about a millisecond.
 const PART_ITEMS: u64 = 512;
-/// The same for groups, whose items are interpreted together.
+/// Like `PART_ITEMS`, for kernels with groups, whose items are interpreted together.
 const PART_ITEMS_TOGETHER: u64 = 4 << 10;
-/// The same for native forms of kernels.
+/// Like `PART_ITEMS`, for kernels with native code.
 const PART_ITEMS_BY_CODE: u64 = 16 << 10;
-/// Number of items that justifies the wake-up of a thread.
+/// Number of work-items that justifies the wake-up of a thread.
 const LONG_ITEMS: u64 = 256;
 
-/// Lock for changes of words in memory without an address, which are a read and a write.
+/// Lock for atomics on memory without an address, which consist of a read and a write.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// A checked launch.
+/// A checked launch, with references to its memory.
 #[derive(Debug)]
 pub(crate) struct LaunchJob<M> {
     /// For each view of the launch, its location in memory.
@@ -73,7 +73,7 @@ impl<M: Storage> ViewMemory<M> {
         }
     }
 
-    /// Returns the place of a field of an existing element.
+    /// Returns the memory and byte offset of a field of an existing element.
     fn field(&self, element: u64, offset: u32) -> (&M, u64) {
         let (page, bases) = (element / self.page_len, self.bases.len() as u64);
         let before = page / bases * self.page_len + element % self.page_len;
@@ -110,8 +110,8 @@ impl<M: Storage> LaunchJob<M> {
         self.items >= LONG_ITEMS
     }
 
-    /// Returns the kernel's native form, if all views are addressable. The form does not count iterations of
-    /// loops.
+    /// Returns the kernel's native code, if all views are in addressable memory. Native code does not count
+    /// iterations of loops.
     fn by_code(&self) -> Option<ByCode> {
         let form = self.kernel.host().filter(|_| self.budget.is_none() || !self.kernel.body().has_loops())?;
         let address = |(base, _): &(MemoryPlace<M>, u64)| {
@@ -174,7 +174,7 @@ impl<M: Storage> LaunchJob<M> {
     }
 }
 
-/// A kernel's native form, and the start of the pages of each view.
+/// A kernel's native code, and the addresses of each view's pages.
 struct ByCode {
     form: HostForm,
     bases: Vec<Vec<NonNull<u8>>>,
@@ -183,7 +183,7 @@ struct ByCode {
 // SAFETY: any thread may use memory at the addresses; each access has its own obligations.
 unsafe impl Sync for ByCode {}
 
-/// The views of a launch, for one thread.
+/// The views of a launch, as one thread accesses them.
 struct Reached<'a, M>(&'a [ViewMemory<M>]);
 
 impl<M: Storage> Views for Reached<'_, M> {

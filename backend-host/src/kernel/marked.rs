@@ -3,9 +3,10 @@
 
 use backend_api::{Error, ErrorKind, Result};
 
-/// Number of indices listed at once, in the first-level cache.
+/// Number of indices listed at once; they fit the first-level cache.
 const LISTED: usize = 1024;
-/// The indices of a byte are written eight at a time, whether set or not.
+/// Entries that a list needs beyond its end: for each byte of the set, eight indices are written, and only
+/// the first are matches.
 pub(super) const SPARE: usize = 8;
 
 /// For each byte, the positions of its set bits, followed by zeroes.
@@ -26,7 +27,7 @@ pub(super) static PLACES: [[u8; 8]; 256] = {
     places
 };
 
-/// Bit set of the matches from element `first` on, 64 to a word; empty if no match was marked.
+/// Bit set of the matches, with bit 0 for element `first`, 64 to a word; empty if no match was marked.
 #[derive(Debug, Default)]
 pub(super) struct Marked {
     first: u64,
@@ -73,7 +74,7 @@ impl Marked {
     }
 }
 
-/// Lists the matches of as many words as fit. Returns the numbers of words and of matches.
+/// Lists the matches of as many words as fit in `into`. Returns the number of words and of matches.
 fn list(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usize) {
     #[cfg(target_arch = "x86_64")]
     {

@@ -6,10 +6,10 @@
 
 use super::waves::list_matches;
 
-/// The number of elements that are counted before any of them is listed.
+/// Number of elements whose matches are counted before any of them is listed.
 const PART: usize = 64;
 
-/// A field of elements, and the value to compare with.
+/// A field of elements, and the value to compare the field with.
 #[derive(Debug)]
 pub(super) struct Matcher {
     stride: usize,
@@ -56,7 +56,7 @@ impl Matcher {
         unsafe { count_avx2(self, block) }
     }
 
-    /// On other processors the baseline includes these vectors.
+    /// Other processors have these vector instructions in their baseline.
     #[cfg(not(target_arch = "x86_64"))]
     fn count_wide(&self, block: &[u8]) -> u64 {
         self.count_here(block)
@@ -80,8 +80,8 @@ impl Matcher {
                 }
             };
         }
-        /// Counts in integers of the field's width, which gives the most lanes, and adds them up before they
-        /// can overflow.
+        /// Counts matches in integers of the field's width, which gives the most lanes, and adds them up
+        /// before they can overflow.
         macro_rules! count_dense {
             (u8, $fields:ident, $value:ident) => {{
                 // The compiler does not vectorise a single byte counter, but it vectorises one counter for
@@ -161,7 +161,7 @@ impl Matcher {
         }
     }
 
-    /// Compares element by element.
+    /// Compares one element after the other.
     fn list_part(&self, block: &[u8], first: u64, into: &mut [u64]) {
         macro_rules! by_length {
             ($($bytes:literal: $word:ty),*) => {

@@ -13,10 +13,10 @@ use crate::racy_word::{Wide, Word};
 use crate::storage::Storage;
 
 const OPERATION: &str = "search";
-/// Approximate length of a search between two checks of whether it is still needed.
+/// Approximate bytes that a thread searches between two checks if its result is still needed.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A search of checked elements.
+/// A search for a value in one field, with checked elements.
 #[derive(Debug)]
 pub(super) struct FieldSearch<'a, M> {
     /// Location of element 0 in device memory.
@@ -44,7 +44,7 @@ impl<M: Storage> FieldSearch<'_, M> {
         !self.count_all && found.listed.len() as u64 >= room
     }
 
-    /// Searches `first..end`, and lists at most `room` matches. `block` is scratch memory.
+    /// Searches the elements `first..end`, and lists at most `room` matches. `block` is scratch memory.
     fn range(
         &self,
         first: u64,
@@ -79,8 +79,8 @@ impl<M: Storage> FieldSearch<'_, M> {
         Ok(())
     }
 
-    /// The same for fields that fit a register and are not contiguous, in memory that can be read in place.
-    /// Returns false in other cases.
+    /// Searches like `range`, in place. Returns false unless the fields fit a register, are not contiguous,
+    /// and are in addressable memory.
     ///
     /// For contiguous fields a copy and a vectorised comparison are faster, except for fields of 16 bytes, of
     /// which a vector holds few.
@@ -135,7 +135,7 @@ impl<M: Storage> FieldSearch<'_, M> {
         Ok(())
     }
 
-    /// The same for long elements; reads only their fields.
+    /// Searches like `range`, for long elements; reads only their fields.
     fn range_of_fields(&self, first: u64, end: u64, room: u64, found: &mut WaveMatches) -> Result<()> {
         let mut field = Passage(vec![0_u8; self.matcher.value().len()]);
         let field = &mut field.0;

@@ -13,31 +13,31 @@ use crate::handle_table::MemoryPlace;
 use crate::host_memory::HostMemoryPiece;
 use crate::worker::Crew;
 
-/// Length of the first wave of a search with a list: short, because the matches may be near.
+/// Bytes of the first wave of a search with a list: few, because the matches may be near.
 pub(super) const FIRST_WAVE_BYTES: u64 = 256 << 10;
-/// Growth factor of waves, so that a search without matches soon uses all threads.
+/// Factor between the lengths of successive waves: a search without matches soon uses all threads.
 const WAVE_GROWTH: u64 = 4;
-/// Work of one thread before it takes the next part.
+/// Bytes that a thread searches before it takes the next part.
 pub(super) const SEARCH_PART_BYTES: u64 = 2 << 20;
 
-/// Length from which all threads copy the lists to the result.
+/// Number of indices from which all threads copy the lists to the result.
 const LONG_LIST: usize = 64 << 10;
-/// Words of a result before its list.
+/// Number of words in the header of a result.
 const HEADER_WORDS: u64 = 2;
 
-/// Searches a part.
+/// Function that searches a part of the elements.
 pub(super) type Look<'a> = dyn Fn(&WavePart<'_>, &mut WaveMatches) -> Result<()> + Sync + 'a;
-/// Copies a piece of the list to its place in the result.
+/// Function that copies a piece of the list to its position in the result.
 pub(super) type Put<'a> = dyn Fn(u64, &[u64]) + Sync + 'a;
 
-/// Number of matches, and number of listed ones.
+/// Number of matches, and number of listed matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub matches: u64,
     pub listed: u64,
 }
 
-/// Matches in a range of elements: listed, or marked and listed when they are copied.
+/// Matches in a range of elements: either a list, or a bit set that is listed when it is copied.
 #[derive(Debug, Default)]
 pub(crate) struct WaveMatches {
     pub matches: u64,
@@ -52,12 +52,12 @@ impl WaveMatches {
         self.marked.clear();
     }
 
-    /// Number of matches that fit in a list with `room` places.
+    /// Number of these matches that a list with `room` free entries can take.
     fn listed(&self, room: u64) -> u64 {
         if self.marked.is_empty() { self.listed.len() as u64 } else { self.matches.min(room) }
     }
 
-    /// Copies the first matches to a list, starting at place `at`.
+    /// Copies the first `taken` matches to the result's list, starting at entry `at`.
     fn put(&self, at: u64, taken: usize, put: &Put<'_>) {
         if self.marked.is_empty() {
             put(at, &self.listed[..taken]);
@@ -95,8 +95,8 @@ impl WaveMatches {
     }
 }
 
-/// Lists the indices of matches without a branch for each: the next index overwrites one that is no match.
-/// The last place of `into` receives the indices after the last match.
+/// Lists the indices of matches without a branch for each: an index that is no match is overwritten by the
+/// next one. The last entry of `into` receives the indices after the last match.
 #[inline(always)]
 pub(super) fn list_matches(first: u64, matches: impl Iterator<Item = bool>, into: &mut [u64]) {
     let mut next = 0;
@@ -115,7 +115,7 @@ pub(crate) struct WavePart<'a> {
     /// Maximum number of indices that this part may list.
     pub room: u64,
     number: usize,
-    /// Parts of the wave from this number on are not needed.
+    /// Number of the first part of the wave that is not needed.
     needed: &'a AtomicUsize,
 }
 
@@ -127,7 +127,7 @@ impl WavePart<'_> {
     }
 }
 
-/// A search over elements.
+/// A search over elements, in waves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
     /// Number of elements to search. `stride` is the number of bytes that the search reads for each element.
@@ -180,10 +180,10 @@ impl Waves {
         Ok(totals)
     }
 
-    /// Searches a range with all threads, and appends the matches to the earlier ones.
+    /// Searches a range with all threads, and appends the matches to earlier ones.
     ///
-    /// When the finished parts have enough matches, parts after the last needed one do not start, and running
-    /// ones stop. The same holds for parts after a failed one.
+    /// When the finished parts have enough matches, later parts do not start, and running ones stop. The same
+    /// holds for parts after a failed part.
     fn wave(
         &self,
         crew: Crew<'_>,
@@ -241,8 +241,8 @@ impl Waves {
         Ok(())
     }
 
-    /// Returns the first part known to end a wave: it failed, or the matches up to it fill the list and no
-    /// count is needed.
+    /// Returns the first part that is known to end a wave: it failed, or the matches up to it fill the list
+    /// and no count is needed.
     fn last_needed(&self, answers: &[Result<Totals>], room: u64) -> Option<usize> {
         let mut listed = 0;
         answers.iter().position(|answer| match answer {

@@ -12,7 +12,7 @@ use crate::job::HostSubmission;
 use crate::kernel::copy::CheckedCopy;
 use crate::ram::Ram;
 
-/// Random numbers, equal for equal seeds.
+/// Random generator; equal seeds give equal numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(SplitMix64);
 
@@ -39,7 +39,7 @@ impl Chance {
         unsafe { self.litter(ram.at(part.start), bytes as usize) };
     }
 
-    /// Writes garbage.
+    /// Writes random bytes.
     ///
     /// # Safety
     /// `to` is writable for `bytes` bytes; other threads may race as [`racy`] describes.

@@ -44,7 +44,7 @@ pub struct SimulatedFabric {
     pub(super) bandwidth: u64,
     pub(super) latency: Duration,
     pub(super) members: Arc<FabricDevices>,
-    /// Pairs of identities.
+    /// Pairs of identities of devices whose link is broken.
     broken: Arc<Mutex<Vec<[String; 2]>>>,
 }
 
@@ -66,7 +66,7 @@ impl SimulatedFabric {
         self.broken.lock().push([one.identity.clone(), other.identity.clone()]);
     }
 
-    /// Returns true if their link is broken.
+    /// Returns true if the link of two devices is broken.
     pub(super) fn is_broken(&self, one: &DeviceInfo, other: &DeviceInfo) -> bool {
         let pairs = self.broken.lock();
         pairs.iter().any(|pair| pair.contains(&one.identity) && pair.contains(&other.identity))

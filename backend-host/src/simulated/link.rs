@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// Bandwidth of a link, and its busy times.
+/// A link's bandwidth, and the intervals of virtual time in which it is busy.
 #[derive(Debug)]
 pub(super) struct SimulatedLink {
     bytes_per_second: u64,
-    /// Start -> end in nanoseconds, without overlaps; only intervals that end after the last request for a
-    /// reservation.
+    /// Start -> end of busy intervals in nanoseconds, without overlaps. Intervals that ended before the last
+    /// reservation request are removed.
     busy: BTreeMap<u64, u64>,
 }
 

@@ -3,7 +3,7 @@
 use backend_api::{Route, Routing, Transfer};
 use parking_lot::Mutex;
 
-/// A route, and its cost in addition to latency and bytes.
+/// A route of copies, and its cost in addition to latency and bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouteCost {
     pub route: Route,
@@ -11,7 +11,7 @@ pub(super) struct RouteCost {
     pub copy_ns: u64,
 }
 
-/// Routes of a device, and the table for their choice.
+/// Routes of a device with their costs, and the table for the choice of a route.
 #[derive(Debug)]
 pub(super) struct Routes {
     names: Vec<Route>,

@@ -20,7 +20,7 @@ use crate::queue::Job;
 use crate::ram::Ram;
 use crate::worker::Crew;
 
-/// Settings of the builder. Bandwidths are in bytes per second.
+/// Settings of a simulated device. Bandwidths are in bytes per second.
 #[derive(Clone, Debug)]
 pub(super) struct SimulationSettings {
     pub seed: u64,
@@ -62,12 +62,12 @@ pub(super) struct Schedule {
     submissions: u64,
     lost: bool,
     queues: HashMap<QueueId, QueueClock>,
-    /// Pending submissions, by end time and number of the submission.
+    /// Pending submissions, by end time in nanoseconds and number of the submission.
     pending: BTreeMap<(u64, u64), Pending>,
     upload: SimulatedLink,
     download: SimulatedLink,
     device: SimulatedLink,
-    /// Link to other devices.
+    /// Link to other devices, shared by all queues.
     link: SimulatedLink,
     wakers: Vec<(Ticket, Waker)>,
     trace: Vec<SimulatedOperation>,
@@ -76,9 +76,10 @@ pub(super) struct Schedule {
 #[derive(Debug)]
 struct QueueClock {
     timeline: Arc<Timeline>,
-    /// Earliest start of the next submission: the end of the last one, or of an awaited ticket.
+    /// Earliest start of the next submission: the end of the last one, or of a ticket that the queue waits
+    /// for.
     ready_ns: u64,
-    /// Value -> end time of pending submissions, in order.
+    /// Ticket value and end time in nanoseconds of pending submissions, in order.
     pending: VecDeque<(u64, u64)>,
 }
 
@@ -87,9 +88,9 @@ struct Pending {
     operation: SimulatedOperation,
     timeline: Arc<Timeline>,
     work: HostSubmission<Ram>,
-    /// Kind of its failure at the end.
+    /// Kind of the error with which the submission fails at its end.
     failure: Option<ErrorKind>,
-    /// True if copies between devices transfer wrong bytes.
+    /// True if a broken link makes copies between devices transfer wrong bytes.
     is_broken: bool,
 }
 

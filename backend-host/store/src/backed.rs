@@ -92,7 +92,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The errors of [`read_page`](Self::read_page), and of kind [`OutOfMemory`](ErrorKind::OutOfMemory) if
-    /// there is no room. After an error the page may have its old or its new contents.
+    /// the storage is full. After an error the page may have its old or its new contents.
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()>;
 
     /// Makes all written pages durable, if the storage supports this. The default implementation has no
@@ -104,7 +104,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns true if the pages are read-only; then the device never writes. False by default.
+    /// Returns true if the pages are read-only; the device then never writes a page. False by default.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -240,7 +240,7 @@ impl BackedDevice {
         self.scratch.lend();
     }
 
-    /// Claims the lowest pages without a buffer, for at least `bytes` bytes.
+    /// Allocates the lowest pages that no buffer has, for at least `bytes` bytes.
     fn claim(&self, bytes: u64) -> Result<Pages> {
         let (page_bytes, pages) = (self.backing.page_bytes(), self.backing.pages());
         let claimed = Claimed::take(&self.claims, pages, page_bytes, bytes)?;
@@ -273,7 +273,7 @@ unsafe impl Device for BackedDevice {
         Ok(MemoryStatus::new(total, free, free))
     }
 
-    /// Allocates the lowest pages without a buffer, with their contents, or RAM after
+    /// Allocates the lowest pages that no buffer has, with their contents, or RAM after
     /// [`serve_work`](BackedDevice::serve_work).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         let (memory, cards) = if self.scratch.is_lent() {
@@ -309,7 +309,7 @@ unsafe impl Device for BackedDevice {
     }
 }
 
-/// Calls a method of the program, and turns a panic into an error.
+/// Calls a function of the program, and converts a panic to an error.
 fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // Assert unwind safety, because the program is responsible for the state of its own type after a panic.
     catch_unwind(AssertUnwindSafe(work))
@@ -323,7 +323,8 @@ struct Pages {
     page_bytes: usize,
     bytes: u64,
     claimed: Claimed,
-    /// Recently used pages, by a hash of their number. A writer of a page holds the lock exclusively.
+    /// Cache of recently used pages, by a hash of their number. A thread that writes a page locks its entry
+    /// for writing.
     recent: Box<[RwLock<Recent>]>,
 }
 
@@ -334,7 +335,7 @@ struct Recent {
     bytes: Passage<u8>,
 }
 
-/// Part of a range in one page.
+/// The part of a byte range that is in one page.
 #[derive(Clone, Debug)]
 struct Piece {
     page: u64,
@@ -364,13 +365,13 @@ impl Pages {
         &self.recent[(hash % self.recent.len() as u64) as usize]
     }
 
-    /// Reads a whole page. The caller holds the lock of its group.
+    /// Reads a whole page. The caller has locked the page's cache entry.
     fn load(&self, operation: &'static str, page: u64, into: &mut [u8]) -> Result<()> {
         let read = caught(|| self.backing.read_page(page, into));
         read.map_err(|cause| self.failed(operation, "read", page, &cause))
     }
 
-    /// Writes the bytes of a group to a page. On success the group caches that page.
+    /// Writes the bytes of a cache entry to a page. On success the entry caches that page.
     fn store(&self, operation: &'static str, group: &mut Recent, page: u64) -> Result<()> {
         let written = caught(|| self.backing.write_page(page, &group.bytes.0));
         group.page = written.is_ok().then_some(page);
@@ -396,9 +397,9 @@ impl Pages {
 }
 
 impl Storage for Pages {
-    /// A partial access costs a copy, and sometimes the read of a whole page.
+    /// Longer than for RAM, because a partial access costs a copy, and sometimes the read of a whole page.
     const BLOCK_BYTES: usize = 256 << 10;
-    /// Pages are read whole.
+    /// Never read single fields, because pages are read whole.
     const SPARSE_STRIDE_BYTES: usize = usize::MAX;
 
     fn bytes(&self) -> u64 {

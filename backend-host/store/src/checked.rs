@@ -10,11 +10,11 @@ use backend_host::parts::{Passage, Storage};
 
 /// Length of a page with a checksum, in bytes.
 const PAGE_BYTES: u64 = 16 << 10;
-/// Number of neighbouring pages that share a lock and are read and written together.
+/// Number of adjacent pages that share a lock and are read and written together.
 const GROUP_PAGES: u64 = 16;
 const GROUPS: u64 = 64;
 
-/// Memory, and the checksums of its pages if they are enabled.
+/// Memory below, and the checksums of its pages if they are enabled.
 ///
 /// A page gets its checksum with the first write. The lock of a group lets one thread write, or several read,
 /// so bytes and checksums always match.
@@ -26,18 +26,18 @@ pub(crate) struct ChecksummedMemory<M> {
 
 #[derive(Debug)]
 struct Sums {
-    /// XXH3 checksums of 64 bits by group and page; 0 if the checksum is unknown.
+    /// XXH3 checksums (64 bits) of the pages, by group; 0 if a checksum is unknown.
     groups: Box<[RwLock<Vec<u64>>]>,
-    /// End of memory that never grows. A page that ends there counts as whole.
+    /// End in bytes of memory that never grows. A page that ends there counts as whole.
     end: Option<u64>,
 }
 
-/// Part of a range in one group.
+/// The part of a byte range that is in one group of pages.
 struct Piece {
     group: u64,
     /// The requested bytes.
     bytes: Range<u64>,
-    /// The pages that contain them, as a range of bytes.
+    /// The pages that contain the requested bytes, as a byte range.
     pages: Range<u64>,
 }
 
@@ -79,7 +79,7 @@ impl<M: Storage> ChecksummedMemory<M> {
         Ok(())
     }
 
-    /// Reads whole pages, and verifies known checksums. The caller holds the lock of their group.
+    /// Reads whole pages of one group, and verifies known checksums. The caller has locked the group.
     fn load(&self, operation: &'static str, sums: &[u64], pages: Range<u64>, into: &mut [u8]) -> Result<()> {
         // SAFETY: the buffer has this length and belongs to this thread; the pages are inside the memory.
         unsafe { self.below.read(operation, pages.start, into.as_mut_ptr(), into.len()) }?;

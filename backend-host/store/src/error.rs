@@ -4,7 +4,7 @@ use std::io;
 
 use backend_api::{Error, ErrorKind};
 
-/// Returns the error of a failed operation: a failed copy for copies, else a failed kernel.
+/// Returns the error of a failed operation: `CopyFailed` for copies, else `KernelFailed`.
 pub(crate) fn failure(operation: &'static str) -> Error {
     let is_copy = matches!(operation, "submit" | "read_directly");
     Error::new(if is_copy { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed }, operation)

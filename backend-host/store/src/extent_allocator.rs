@@ -7,7 +7,7 @@ use std::sync::Arc;
 use backend_api::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
-/// Free places. Places from `end` on were never used.
+/// Allocator of numbered places. Places from `end` on were never used.
 #[derive(Debug)]
 pub(crate) struct ExtentAllocator {
     /// Start -> length of free runs; adjacent runs are merged.
@@ -93,7 +93,7 @@ impl ExtentAllocator {
     }
 }
 
-/// Consecutive places of one buffer, released on drop.
+/// Consecutive places that one buffer owns, released on drop.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     claims: Arc<Mutex<ExtentAllocator>>,

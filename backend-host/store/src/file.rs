@@ -23,7 +23,8 @@ use open_file::OpenFile;
 pub(crate) use open_file::announce;
 use space::FileSpace;
 
-/// Least number of threads with a tier, because they wait for GPUs and use little processor time.
+/// Minimum number of threads of a device with a tier, because threads wait for GPUs and use little processor
+/// time.
 const TIERED_THREADS_LEAST: usize = 16;
 
 /// A device whose memory is a file: slow and large.
@@ -290,7 +291,7 @@ impl DirectReads for FileDevice {
         self.engine.read_directly(from, into)
     }
 
-    /// Pages of a tier and pages with checksums are read whole.
+    /// Length of a page of the tier or of a page with a checksum, because they are read whole.
     fn unit_bytes(&self) -> usize {
         if self.cards.is_some() || self.has_checksums { tier::PAGE_BYTES } else { 1 }
     }
@@ -318,7 +319,7 @@ unsafe impl Device for FileDevice {
         self.engine.extend(buffer, |memory| memory.below().below().extend(&self.space, bytes))
     }
 
-    /// Only the program can use the durable bytes; see "Contents do not persist".
+    /// Has no effect, because no program can open the file later; see "Contents do not persist".
     fn sync(&self) -> Result<()> {
         self.engine.named(self.file.sync())
     }

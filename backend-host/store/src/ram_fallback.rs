@@ -7,7 +7,7 @@ use backend_api::{Commit, Result};
 
 use backend_host::parts::{Capacity, Ram, Storage, Wiping};
 
-/// RAM for temporary data, on a device whose own memory is not RAM.
+/// Allocator of RAM for temporary data, for a device whose own memory is not RAM.
 #[derive(Debug)]
 pub(crate) struct ScratchRam {
     capacity: Capacity,
@@ -46,9 +46,7 @@ impl ScratchRam {
 /// A buffer in the device's own memory or in RAM.
 #[derive(Debug)]
 pub(crate) enum RamFallback<M> {
-    /// The device's own memory.
     Own(M),
-    /// Scratch memory in RAM.
     Ram(Ram),
 }
 

@@ -38,7 +38,7 @@ use volume::{
 
 pub use volume::StoreReport;
 
-/// Maximal length of a file in bytes.
+/// Maximum length of a file in bytes.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// A device whose pages persist in a file: data of a finished [`sync`](Device::sync) survives a killed
@@ -128,17 +128,17 @@ pub struct StoreDevice {
     engine: Engine<Tiered<RamFallback<StorePart>>>,
     cards: Option<Arc<Cards>>,
     volume: Arc<Volume>,
-    /// The stores that commit together, in one order for all of them.
+    /// The stores that commit together, in the same order for each of them.
     group: Arc<[Member]>,
     scratch: ScratchRam,
     path: PathBuf,
-    /// Allocator of the pages of buffers.
+    /// Allocator of the pages that buffers own.
     claims: Arc<Mutex<ExtentAllocator>>,
-    /// Share of the next buffer, if pages are shared out.
+    /// Share that the next buffer gets, if the pages are shared out.
     next_share: Mutex<Option<PageShare>>,
 }
 
-/// A store of a group.
+/// A store of a group of joined stores.
 #[derive(Clone)]
 struct Member {
     volume: Arc<Volume>,
@@ -649,7 +649,7 @@ impl StoreDevice {
         self.scratch.lend();
     }
 
-    /// Allocates memory in the present mode, extensible to `most` bytes.
+    /// Allocates memory of the kind that the device serves now, extensible to `most` bytes.
     fn memory_of(&self, bytes: u64, most: u64, commit: Commit) -> Result<RamFallback<StorePart>> {
         if self.scratch.is_lent() {
             return Ok(RamFallback::Ram(self.scratch.take(bytes, commit)?));
@@ -744,7 +744,7 @@ impl DirectReads for StoreDevice {
         self.engine.read_directly(from, into)
     }
 
-    /// Length of a block with its own checksum; with a tier a whole page.
+    /// Length of a block with its own checksum; with a tier, length of a whole page.
     fn unit_bytes(&self) -> usize {
         if self.cards.is_some() { self.page_bytes() } else { self.volume.unit_bytes() }
     }
@@ -767,8 +767,9 @@ unsafe impl Device for StoreDevice {
         Ok(MemoryStatus::new(total, free, free))
     }
 
-    /// Allocates the lowest pages without a buffer, with their contents, or the next
-    /// [share](StoreDevice::share_out), or RAM after [`serve_work`](StoreDevice::serve_work).
+    /// Allocates the lowest pages that no buffer has, with their contents. If the pages are shared out,
+    /// allocates the next [share](StoreDevice::share_out); after [`serve_work`](StoreDevice::serve_work),
+    /// RAM.
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.engine.named(self.memory_of(bytes, bytes, commit)).map(|memory| self.add(memory))
     }

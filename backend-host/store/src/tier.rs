@@ -17,13 +17,15 @@ use map::PageMap;
 
 pub(crate) use tiered::Tiered;
 
-/// Default length of cached pages: long enough that the fixed cost of a copy is small.
+/// Default length of cached pages in bytes: long enough that the fixed cost of a copy is small.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
-/// Least length of cached pages of a store; shorter pages are combined.
+/// Minimum length in bytes of cached pages of a store; shorter pages are combined.
 const STORE_PAGE_BYTES_LEAST: usize = 4096;
-/// Admission: a second miss within 1/2 of the number of slots, counted in misses, replaces a page.
+/// Admission: if the GPUs are full, a page is cached at its second miss, if the misses between the two are
+/// fewer than the number of slots divided by this number.
 const REMEMBERED_SHARE: u32 = 2;
-/// Misses within 1/64 of the number of slots count as one use of a page that is read in parts.
+/// Misses of a page count as one use if the misses between them are fewer than the number of slots divided by
+/// this number, because a page is often read in parts.
 const APART_SHARE: u32 = 64;
 
 /// A cache of a file's pages in the memory of GPUs. The bus to the GPU then limits the speed of repeated
@@ -85,7 +87,7 @@ pub struct Tier {
     bytes: u64,
     page_bytes: Option<usize>,
     is_checked: bool,
-    /// The allocated memory, by page length.
+    /// The allocated GPU memory, by page length.
     opened: Arc<Mutex<Vec<Weak<Cards>>>>,
 }
 
@@ -152,12 +154,12 @@ impl Tier {
         status.reduce(TierStatus::and).unwrap_or_default()
     }
 
-    /// Opens the memory for a file.
+    /// Opens the tier's GPU memory for a file device.
     pub(crate) fn open(&self) -> Arc<Cards> {
         self.open_with(self.page_bytes.unwrap_or(PAGE_BYTES))
     }
 
-    /// Opens the memory for a store with pages of this length.
+    /// Opens the tier's GPU memory for a store with pages of this length in bytes.
     pub(crate) fn open_for_store(&self, store_page_bytes: usize) -> Arc<Cards> {
         let asked = self.page_bytes.unwrap_or(STORE_PAGE_BYTES_LEAST);
         self.open_with(asked.next_multiple_of(store_page_bytes))
@@ -216,7 +218,7 @@ impl TierStatus {
         self.hits as f64 / (self.hits + self.misses).max(1) as f64
     }
 
-    /// Adds the counts for another page length.
+    /// Adds the counts of the same tier for another page length.
     fn and(mut self, other: Self) -> Self {
         self.hits += other.hits;
         self.misses += other.misses;
@@ -254,19 +256,19 @@ pub struct LostCard {
     pub reason: String,
 }
 
-/// Memory of all GPUs of a tier, and its counts.
+/// Memory of all GPUs of a tier for one page length, and its counts.
 #[derive(Debug)]
 pub(crate) struct Cards {
     cards: Vec<TierCard>,
-    /// GPUs without memory.
+    /// GPUs on which the tier could not allocate memory.
     refused: Vec<LostCard>,
     page_bytes: usize,
-    /// True if pages are verified with checksums.
+    /// True if pages from GPUs are verified by checksums.
     is_checked: bool,
-    /// Position in the round robin over the GPUs.
+    /// Position of the round robin over the GPUs.
     turn: AtomicU64,
     counts: Counts,
-    /// Number of misses, which may wrap; the clock of the admission.
+    /// Number of misses, which may wrap around. It is the clock of the admission.
     clock: AtomicU32,
 }
 
@@ -340,16 +342,16 @@ impl Cards {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Counts the hits and misses of a batch.
+    /// Adds the hits and misses of a batch of reads to the counts.
     fn count(&self, hits: usize, misses: usize) {
         self.clock.fetch_add(misses as u32, Ordering::Relaxed);
         self.counts.hits.fetch_add(hits as u64, Ordering::Relaxed);
         self.counts.misses.fetch_add(misses as u64, Ordering::Relaxed);
     }
 
-    /// Records a miss of a page, the `number`-th of a batch that began at `start`; returns true if the page
-    /// goes to a GPU. Misses of one batch count as one use, because a list of indices has several elements of
-    /// each page.
+    /// Records a miss of a page, number `number` of a batch that began at `start`. Returns true if the page
+    /// should be copied to a GPU. Misses of one batch count as one use, because a list of indices has several
+    /// elements of each page.
     fn wants(&self, entry: &mut map::TierEntry, start: u32, number: usize) -> bool {
         let slots = self.slots() as u32;
         if slots == 0 {
@@ -362,7 +364,7 @@ impl Cards {
         is_hot || self.in_use().any(|card| card.has_room())
     }
 
-    /// Takes a slot for a page: a free one, else on the next GPU, in proportion to their memory.
+    /// Allocates a slot for a page: a free one, else one on the next GPU, in proportion to the GPUs' memory.
     fn take(&self, map: &Arc<PageMap>, page: u64) -> Option<OwnedSlot<'_>> {
         let cards: Vec<&TierCard> = self.in_use().collect();
         let slots = cards.iter().map(|card| card.slots() as u64).sum::<u64>().max(1);

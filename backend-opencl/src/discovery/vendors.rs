@@ -23,7 +23,7 @@ impl fmt::Display for ListedDriver {
     }
 }
 
-/// The folder in which drivers register. On Windows they use the registry, which is not read here.
+/// The folder in which drivers register. On Windows they use the registry, which this module does not read.
 const FOLDER: &str = "/etc/OpenCL/vendors";
 
 /// Returns the listed drivers.
@@ -56,7 +56,7 @@ fn listed_by(vendors: Option<OsString>, folder: Option<OsString>) -> Vec<ListedD
     }
 }
 
-/// Returns the reasons why listed drivers are missing, one sentence for each. The caller has run the
+/// Returns the reasons why listed drivers are missing, one sentence for each. The caller must have called the
 /// loader before.
 pub(crate) fn broken(listed: &[ListedDriver]) -> Vec<String> {
     listed.iter().filter_map(|driver| driver.fault()).collect()
@@ -79,7 +79,7 @@ impl ListedDriver {
     }
 }
 
-/// Returns the system's error about a library that fails to load.
+/// Returns the system's error if a library fails to load.
 fn refusal(library: &OsStr) -> Option<String> {
     if library.is_empty() {
         return Some("the file names no library".into());

@@ -14,29 +14,28 @@ use opencl3::types::{
 
 use crate::driver::{CreateBufferNv, EventCallback, Sys};
 
-/// Missing in `opencl3`: the property that names the platform of a context.
+/// Constant that `opencl3` lacks: the property that names the platform of a context.
 const CL_CONTEXT_PLATFORM: cl_context_properties = 0x1084;
 
-/// A flag of the extension `cl_nv_create_buffer`: the buffer is in memory of the host; the memory is
-/// page-locked.
+/// Flag of the extension `cl_nv_create_buffer`: the buffer is in page-locked host memory.
 const CL_MEM_LOCATION_HOST_NV: u64 = 1 << 0;
 const CL_MEM_PINNED_NV: u64 = 1 << 1;
 
-/// A driver's answer.
+/// Result of a driver call, with its error code.
 pub(crate) type Status<T> = Result<T, cl_int>;
 
 pub(crate) fn check(status: cl_int) -> Status<()> {
     if status == CL_SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// Returns an object if the driver reports success and really returns one.
+/// Returns a handle if the driver reports success and the handle is not null.
 fn object(handle: *mut c_void, status: cl_int) -> Status<*mut c_void> {
     check(status)?;
     // Return an error for a null handle, because the driver has a bug if it reports success.
     if handle.is_null() { Err(opencl3::error_codes::CL_INVALID_VALUE) } else { Ok(handle) }
 }
 
-/// Returns a driver's text without its padding. It asks twice: for the length, and for the text.
+/// Returns a driver's text without its padding. Calls `ask` twice: for the length, and for the text.
 pub(crate) fn text(ask: impl Fn(usize, *mut c_void, *mut usize) -> cl_int) -> Status<String> {
     let mut bytes = 0;
     check(ask(0, ptr::null_mut(), &mut bytes))?;
@@ -95,11 +94,11 @@ owner! {
     CommandQueue(cl_command_queue) released by clReleaseCommandQueue
 }
 owner! {
-    /// A buffer. The driver keeps it beyond the release until commands that use it are done.
+    /// A buffer. The driver keeps it alive after its release until commands that use it are done.
     Memory(cl_mem) released by clReleaseMemObject
 }
 owner! {
-    /// The completion of one command.
+    /// An event, which shows the completion of one command.
     Event(cl_event) released by clReleaseEvent
 }
 owner! {
@@ -107,7 +106,7 @@ owner! {
     Program(cl_program) released by clReleaseProgram
 }
 owner! {
-    /// One kernel with its arguments.
+    /// A kernel object with its arguments.
     Kernel(cl_kernel) released by clReleaseKernel
 }
 
@@ -194,11 +193,11 @@ impl Context {
     }
 }
 
-/// The place for the event of a command, if it needs one.
+/// Target for the event of a command, if the caller needs the event.
 pub(crate) type EventPlace<'a> = Option<&'a mut Option<Event>>;
 
 impl CommandQueue {
-    /// Calls `enqueue` with a place for the event's handle, or null.
+    /// Calls `enqueue` with a pointer for the event's handle, or null.
     fn enqueue(&self, place: EventPlace<'_>, enqueue: impl FnOnce(*mut cl_event) -> cl_int) -> Status<()> {
         let Some(place) = place else { return check(enqueue(ptr::null_mut())) };
         let mut handle: cl_event = ptr::null_mut();
@@ -413,7 +412,6 @@ pub(crate) enum DriverArgument<'a> {
     Buffer(&'a Memory),
     U32(u32),
     U64(u64),
-    /// Sixteen bytes: a `uint4` argument.
     Vector([u32; 4]),
     /// An address in fine-grained shared memory.
     Shared(*const c_void),

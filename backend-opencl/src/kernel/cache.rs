@@ -13,18 +13,18 @@ use vmarray_support::private_dir::PrivateDir;
 
 use crate::options::KernelCache;
 
-/// The greatest length of a file, more than any driver's binary: PoCL's have 1 MB.
+/// Maximum length of a file in bytes, more than any driver's binary: PoCL's have 1 MB.
 const BYTES_MAX: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"vmaclk1\n";
 
-/// FNV-1a, 64 bits: stable between versions of the compiler, which the standard library's hashes are not.
+/// FNV-1a, 64 bits: equal for all versions of the compiler, unlike the standard library's hashes.
 fn hash(parts: &[&[u8]]) -> u64 {
     parts.iter().flat_map(|part| part.iter()).fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// The file of one program on one device.
+/// The cache file of one OpenCL program for one device.
 #[derive(Debug)]
 pub(crate) struct CacheFile {
     folder: PrivateDir,

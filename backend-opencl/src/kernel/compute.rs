@@ -22,27 +22,27 @@ use crate::memory::{Buffer, OwnMemory};
 use crate::queue::{OpenClSubmission, QueueScratch};
 
 const OPERATION: &str = "compute";
-/// The length of a chunk of a search that may stop early: small, so that it does stop early.
+/// Length in bytes of a chunk of a search that may stop early: short, because all chunks in progress finish.
 const CHUNK_BYTES_EARLY: u64 = 64 << 10;
-/// The length of a chunk of a full search.
+/// Bounds for the length in bytes of a chunk of a full search.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(512 << 10);
-/// The number of groups that count for a histogram: each has all bins of its own.
+/// Number of work-groups that count for a histogram; each has its own copy of all bins.
 const HISTOGRAM_GROUPS: usize = 256;
-/// Log2 of the most elements that a group processes in one launch. Its counts of bins have 32 bits, and
-/// sums of as many 32-bit halves do not overflow a signed number of 64 bits.
+/// Log2 of the maximum number of elements that a work-group processes in one launch. Its counts of bins have
+/// 32 bits, and sums of that many 32-bit halves do not overflow a signed number of 64 bits.
 const GROUP_ELEMENTS_LOG2: u32 = 31;
-/// Elements that span two pieces are assembled at multiples of this length.
+/// Alignment in bytes of assembled copies of elements that span two pieces.
 const ALIGNMENT: u64 = 64;
-/// The length of the words about a call over its time limit.
+/// Bytes of the report about a function call over its time limit.
 const LATE_BYTES: u64 = 16;
 
 impl OpenClCore {
-    /// Builds the kernels for a request, if they are unknown.
+    /// Builds the kernels for a request, if they are not cached.
     pub(crate) fn prepare_program(&self, request: &Compute<'_>) -> Result<()> {
         self.program(SpecializedProgram::new(request, self.has_clock()).0).map(drop)
     }
 
-    /// Returns the kernels for a shape, and builds them if they are unknown.
+    /// Returns the kernels for a specialised program, and builds them if they are not cached.
     fn program(&self, shape: SpecializedProgram) -> Result<Arc<Program>> {
         if let Some(found) = self.programs.0.find(&shape) {
             return Ok(found);
@@ -61,19 +61,19 @@ impl OpenClCore {
     }
 }
 
-/// Elements that are in one piece of each source.
+/// Consecutive elements that are in one piece (OpenCL buffer) of each source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Segment {
-    /// The index of the first element, and the number of elements.
+    /// The index of the first element. `count` is the number of elements.
     before: u64,
     count: u64,
-    /// The place of each source: the piece, or `None` for an assembled element, and the offset of the
-    /// first element.
+    /// For each source: the piece, or `None` for an assembled element, and the byte offset of the first
+    /// element in it.
     places: Vec<(Option<usize>, u64)>,
 }
 
-/// Divides elements into segments of at most `most`. For each source: the offset of element 0, its stride,
-/// and log2 of its pieces' length.
+/// Divides elements into segments of at most `most` elements. `sources` has for each source the offset of
+/// element 0, its stride, and log2 of its pieces' length.
 fn segments(sources: &[(u64, u64, u32)], count: u64, most: u64) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut before = 0;
@@ -108,7 +108,7 @@ struct Work<'a> {
     program: Arc<Program>,
     literals: Vec<u64>,
     comparison: Option<Comparison>,
-    /// The value that a field is compared with, if the kernels read it from memory.
+    /// The value for comparisons with a field, if the kernels read it from memory.
     value: Option<&'a Memory>,
     straddlers: Option<&'a Memory>,
     limits: Option<&'a Limits>,
@@ -147,7 +147,7 @@ impl Work<'_> {
         arguments
     }
 
-    /// Assembles an element that spans two pieces, or copies it back.
+    /// Assembles an element that spans two pieces in scratch memory or, if `back`, copies it back.
     fn straddle(&self, submission: &mut OpenClSubmission<'_>, segment: &Segment, back: bool) -> Result<()> {
         let Some(straddlers) = self.straddlers else { return Ok(()) };
         for (source, (buffer, (piece, offset))) in self.buffers.iter().zip(&segment.places).enumerate() {
@@ -192,18 +192,18 @@ impl Work<'_> {
     }
 }
 
-/// The time limits of a computation's functions.
+/// The time limits of a computation's functions, and the report about the first call that exceeds its limit.
 struct Limits {
-    /// The words that the first call over its limit writes.
+    /// Device memory for the report, which the first call over its limit writes.
     late: Arc<OwnMemory>,
-    /// The place on the host for the same words.
+    /// Host memory for the same report.
     verdict: *mut u8,
     clock: Option<*mut u8>,
     ticks: Vec<u32>,
 }
 
 impl Limits {
-    /// Starts the clock if a function needs it.
+    /// Starts the queue's clock if a function has a time limit.
     fn new(
         submission: &mut OpenClSubmission<'_>,
         shape: &SpecializedProgram,
@@ -229,7 +229,7 @@ impl Limits {
         Ok(Some(Self { late, verdict, clock: submission.start_clock(), ticks }))
     }
 
-    /// The further arguments of the kernels.
+    /// Returns the additional kernel arguments for time limits.
     fn arguments(&self) -> Vec<DriverArgument<'_>> {
         let mut arguments = vec![DriverArgument::Buffer(&self.late)];
         match self.clock {
@@ -246,14 +246,14 @@ impl Limits {
         arguments
     }
 
-    /// Copies the words to the host after all kernels.
+    /// Enqueues the copy of the report to the host, after all kernels.
     fn finish(&self, submission: &mut OpenClSubmission<'_>) -> Result<()> {
         // SAFETY: both sides have this length.
         unsafe { submission.read(&self.late, 0, self.verdict, LATE_BYTES, true) }
     }
 }
 
-/// Executes a checked computation.
+/// Submits a checked computation.
 pub(crate) fn compute(
     submission: &mut OpenClSubmission<'_>,
     request: &Compute<'_>,
@@ -321,7 +321,7 @@ pub(crate) fn compute(
     limits.map_or(Ok(()), |limits| limits.finish(submission))
 }
 
-/// Writes the answer for zero elements, which consists of zeroes.
+/// Writes the result for zero elements, which consists of zeroes.
 fn answer_zeroes(
     submission: &mut OpenClSubmission<'_>,
     request: &Compute<'_>,
@@ -338,8 +338,8 @@ fn answer_zeroes(
     unsafe { submission.read(&zeroes, 0, host.at(at), bytes, true) }
 }
 
-/// Assembles the elements of equal sources once, so that a write through one source is not undone through the
-/// other one.
+/// Makes equal sources share assembled elements. Otherwise a write through one source would be undone by the
+/// copy-back of the other source.
 fn join_equal_sources(request: &Compute<'_>, segments: &mut [Segment]) {
     for later in 1..request.sources.len() {
         let same = |&first: &usize| request.sources[first] == request.sources[later];
@@ -349,7 +349,7 @@ fn join_equal_sources(request: &Compute<'_>, segments: &mut [Segment]) {
     }
 }
 
-/// Computes the partial results of every group of every segment.
+/// Computes one partial result for each work-group of every segment.
 fn reduce(
     submission: &mut OpenClSubmission<'_>,
     work: &Work<'_>,
@@ -421,7 +421,7 @@ fn histogram(
     Ok(())
 }
 
-/// Counts, scans and lists.
+/// Submits a search: counts the matches, computes prefix sums, and lists the matches.
 fn find(submission: &mut OpenClSubmission<'_>, work: &Work<'_>, answer: (&HostPiece, u64)) -> Result<()> {
     let core = submission.core;
     let Action::Find { limit, count_all, .. } = work.compute.action else { return Ok(()) };

@@ -14,13 +14,13 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// Returns `bytes` bytes of the endless repetition of `pattern`, from byte `phase` of the pattern on.
+/// Returns `bytes` bytes of the repeated `pattern`, starting at byte `phase` of the pattern.
 fn repeated(pattern: &[u8], phase: u64, bytes: u64) -> Vec<u8> {
     let phase = (phase % pattern.len() as u64) as usize;
     pattern.iter().copied().cycle().skip(phase).take(bytes as usize).collect()
 }
 
-/// Fills a checked range.
+/// Submits a fill of a checked range.
 pub(crate) fn fill(
     submission: &mut OpenClSubmission<'_>,
     buffer: &Arc<Buffer>,

@@ -12,15 +12,15 @@ use crate::host_memory::HostPiece;
 use crate::memory::Buffer;
 use crate::queue::{OpenClSubmission, QueueScratch};
 
-/// The most bytes of values in one round.
+/// Maximum bytes of values in one round.
 const ROUND_BYTES: u64 = 32 << 20;
-/// The most indices in one round.
+/// Maximum number of indices in one round.
 const ROUND_INDICES: u64 = 4 << 20;
-/// The number of pieces that a kernel can access at once.
+/// Number of pieces (OpenCL buffers) that a kernel can access at once.
 const PIECES: usize = 8;
 
-/// Returns the eight piece arguments and the shift for pieces from `first` on. Unused arguments repeat the
-/// first piece: no address leads there.
+/// Returns the kernel arguments for eight pieces, starting at piece `first`, and the shift. Unused arguments
+/// repeat the first piece, and no address refers to them.
 pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [DriverArgument<'_>; PIECES + 1] {
     std::array::from_fn(|i| match i {
         PIECES => DriverArgument::U32(buffer.shift),
@@ -28,8 +28,8 @@ pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [DriverArgument<
     })
 }
 
-/// Returns the windows of eight pieces that the bytes `start..end` touch: the first piece, the first byte,
-/// the length.
+/// Returns the windows of eight pieces that contain the bytes `start..end`: for each window its first piece,
+/// first byte and length.
 pub(crate) fn windows(buffer: &Buffer, start: u64, end: u64) -> impl Iterator<Item = (usize, u64, u64)> {
     let shift = buffer.shift;
     let bytes = buffer.bytes;
@@ -43,7 +43,7 @@ pub(crate) fn windows(buffer: &Buffer, start: u64, end: u64) -> impl Iterator<It
     })
 }
 
-/// Moves checked elements.
+/// Submits a checked gather or scatter.
 pub(crate) fn indexed(
     submission: &mut OpenClSubmission<'_>,
     direction: IndexedDirection,
@@ -108,10 +108,10 @@ pub(crate) fn indexed(
     Ok(())
 }
 
-/// Launches a round with copies of the indices and values in scratch memory.
+/// Launches a round whose indices and values are copied to scratch memory.
 ///
 /// # Safety
-/// The indices and values of the round must exist at these places in host memory.
+/// The indices and values of the round must exist at these addresses in host memory.
 unsafe fn launch_staged(
     submission: &mut OpenClSubmission<'_>,
     direction: IndexedDirection,
@@ -139,7 +139,7 @@ unsafe fn launch_staged(
     Ok(())
 }
 
-/// Waits for writes of the host memory that a scatter reads, or announces the writes of a gather.
+/// Waits for writes to the host memory that a scatter reads, or records the writes of a gather.
 fn order_with_host(
     submission: &OpenClSubmission<'_>,
     direction: IndexedDirection,
@@ -154,7 +154,7 @@ fn order_with_host(
     }
 }
 
-/// The error for an index outside of the elements, whose position the kernel wrote.
+/// Returns the error for an index out of bounds, whose position in the list the kernel reported.
 fn outside(direction: IndexedDirection, words: [u32; 4], elements: u64) -> Error {
     let position = u64::from(words[1]) | u64::from(words[2]) << 32;
     Error::index_outside(direction.operation()).with_detail(format!(
@@ -162,14 +162,14 @@ fn outside(direction: IndexedDirection, words: [u32; 4], elements: u64) -> Error
     ))
 }
 
-/// One round's share of the list.
+/// The part of the list of indices that one round processes.
 struct Round<'a> {
-    /// The first index, and the number of words of its element that belong to earlier rounds.
+    /// First index of the round, and number of words of its element that earlier rounds have processed.
     first: u64,
     skew: u64,
     words: u64,
     width: u64,
-    /// Words of an element.
+    /// Number of words of an element.
     each: u64,
     tag: u32,
     list: DriverArgument<'a>,

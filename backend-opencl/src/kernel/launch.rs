@@ -26,7 +26,7 @@ use crate::memory::OwnMemory;
 use crate::queue::{OpenClSubmission, QueueScratch};
 
 const OPERATION: &str = "launch";
-/// Supported features. Atomics of 64 bits depend on the device.
+/// Kernel features that the device supports. Only 64-bit atomics differ between devices.
 fn can(core: &OpenClCore) -> Needs {
     Needs {
         atomics_of_64_bits: core.traits.wide_atomics != WideAtomics::None,
@@ -35,21 +35,21 @@ fn can(core: &OpenClCore) -> Needs {
     }
 }
 
-/// Maximal number of pieces of buffers among the arguments.
+/// Maximum number of OpenCL buffers among the arguments of a kernel.
 const PIECES_MAX: usize = 16;
-/// Maximal private memory of all running items; one group runs at a time if it needs more. The same limit
-/// holds for the saved items of work-items that run whole groups.
+/// Maximum bytes of private heaps of all running items; one group runs at a time if it needs more. The same
+/// limit applies to the saved values of work-items that run whole groups.
 const PRIVATE_HEAPS_BYTES: u64 = 256 << 20;
-/// Number of kernels in one program: compilers are slow to start, and slow with long texts.
+/// Maximum number of kernels in one OpenCL program: compilers are slow to start, and slow with long texts.
 const KERNELS_IN_A_PROGRAM: usize = 16;
 
-/// Returns true if the launch has a time limit on this device: if its kernels can read a clock. One
-/// work-item runs an item or a whole group there.
+/// Returns true if the launch has a time limit and the device's kernels can read a clock. One work-item then
+/// runs an item or a whole group.
 fn has_time_limit(core: &OpenClCore, launch: &Launch<'_>) -> bool {
     launch.time_limit.is_some() && core.has_clock() && launch.kernel.body().has_loops()
 }
 
-/// Returns the key of the code for a launch.
+/// Returns the cache key of the kernel for a launch.
 ///
 /// # Errors
 /// `Unsupported` for launches that this backend cannot run.
@@ -101,7 +101,7 @@ fn shape_of(core: &OpenClCore, launch: &Launch<'_>, views: &[ViewPlaces]) -> Res
 }
 
 impl OpenClCore {
-    /// Builds missing kernels for checked launches, several in one program.
+    /// Builds the kernels of checked launches that are not cached, several in one program.
     pub(crate) fn prepare_kernels(&self, launches: &[(&Launch<'_>, Vec<ViewPlaces>)]) -> Result<()> {
         let mut missing: Vec<LaunchKey> = Vec::new();
         for (launch, views) in launches {
@@ -119,7 +119,7 @@ impl OpenClCore {
         missing.chunks(KERNELS_IN_A_PROGRAM).try_for_each(|shapes| self.build(shapes).map(drop))
     }
 
-    /// Returns the kernel of a shape, and builds it if it is not in the cache.
+    /// Returns the kernel of a key, and builds it if it is not in the cache.
     fn kernel(&self, shape: LaunchKey) -> Result<Arc<BuiltKernel>> {
         match self.launches.built.find(&shape) {
             Some(found) => Ok(found),
@@ -127,7 +127,7 @@ impl OpenClCore {
         }
     }
 
-    /// Builds kernels in one program; returns the last.
+    /// Builds kernels in one program; returns the last kernel.
     fn build(&self, shapes: &[LaunchKey]) -> Result<Arc<BuiltKernel>> {
         let name = |number: usize| format!("launch_{number}");
         let mut text = String::new();
@@ -168,7 +168,7 @@ impl OpenClCore {
         })
     }
 
-    /// Returns the driver's facts about a kernel.
+    /// Returns the driver's properties of a kernel, such as its private memory.
     pub(crate) fn kernel_facts(&self, launch: &Launch<'_>, views: &[ViewPlaces]) -> Result<KernelFacts> {
         self.kernel(shape_of(self, launch, views)?)?;
         let mut facts = KernelFacts::default();
@@ -178,7 +178,7 @@ impl OpenClCore {
     }
 }
 
-/// Runs a checked launch.
+/// Submits a checked launch.
 pub(crate) fn launch(
     submission: &mut OpenClSubmission<'_>,
     launch: &Launch<'_>,
@@ -248,7 +248,8 @@ pub(crate) fn launch(
     unsafe { submission.read(&report, 0, host.at(at), Report::BYTES, true) }
 }
 
-/// The arguments of views: for each base its pieces and the offset, then the number of elements.
+/// Returns the kernel arguments of views: for each memory range its buffers and the offset, then the number
+/// of elements.
 fn view_arguments<'a>(launch: &Launch<'_>, views: &'a [ViewPlaces]) -> Vec<DriverArgument<'a>> {
     let mut arguments = Vec::new();
     for (view, placed) in launch.views.iter().zip(views) {

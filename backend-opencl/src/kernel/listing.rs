@@ -10,12 +10,13 @@ use crate::host_memory::HostPiece;
 use crate::memory::OwnMemory;
 use crate::queue::{OpenClSubmission, QueueScratch};
 
-/// Up to this number of listed indices (4 MiB) are fetched without knowing the number of matches.
+/// Up to this number of indices (4 MiB) the device copies the list to the host before the host knows the
+/// number of matches.
 const LISTED_UNSEEN: u64 = 512 << 10;
-/// The number of indices (32 MiB) that are fetched at a time if there may be more.
+/// Number of indices (32 MiB) that the device copies at a time if there may be more matches.
 const LISTED_AT_ONCE: u64 = 4 << 20;
 
-/// The number of matches to list, and whether the search may stop after them.
+/// The number of matches to list, and true if the search may stop after them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     listed: u64,
@@ -31,7 +32,7 @@ impl Limit {
     }
 }
 
-/// Device memory of one search: the matches of each chunk, their places in the list, and the list.
+/// Device memory of one search: the matches of each chunk, their positions in the list, and the list.
 pub(super) struct Listing {
     limit: Limit,
     chunks: u32,

@@ -39,18 +39,18 @@ pub(super) fn unsigned_name(bytes: u32) -> &'static str {
     }
 }
 
-/// Unsigned type for computations with integers of a type.
+/// Unsigned type for computations with integers of a type: at least 32 bits.
 fn unsigned(of: Type) -> &'static str {
     if of.bytes() == 8 { "ulong" } else { "uint" }
 }
 
-/// Converts an unsigned number to an integer type: its low bits.
+/// Converts an unsigned number to an integer type, which keeps its low bits.
 pub(super) fn whole(of: Type, unsigned: &str) -> String {
     let name = name(of);
     if of.is_signed() { format!("as_{name}((u{name})({unsigned}))") } else { format!("({name})({unsigned})") }
 }
 
-/// Converts bits, an unsigned primary expression, to a value of a type.
+/// Converts bits (an unsigned primary expression) to a value of a type.
 pub(super) fn from_bits(of: Type, bits: &str) -> String {
     match of {
         Type::F32 => format!("as_float((uint){bits})"),
@@ -64,14 +64,14 @@ pub(super) fn to_bits(of: Type, value: &str) -> String {
     format!("as_{}({value})", unsigned_name(of.bytes()))
 }
 
-/// Index of the element whose number is in the variable `number`.
+/// Returns the expression for the index of the element whose number is in the variable `number`.
 pub(super) fn index(number: &str, page_len: u64, channels: u64) -> String {
     let at = format!("(first + {number})");
     format!("({at} / {page_len}ul * {channels}ul + channel) * {page_len}ul + {at} % {page_len}ul")
 }
 
 /// Returns the expression of an [operation on values](Op::is_value); `None` for any other operation. `of`
-/// gives the type of a register, and `r` its variable.
+/// returns the type of a register, and `r` the name of its variable.
 pub(super) fn value_of(op: &Op, of: impl Fn(Reg) -> Type, r: impl Fn(Reg) -> String) -> Option<String> {
     Some(match *op {
         Op::Copy { of: a, .. } => r(a),

@@ -10,7 +10,7 @@ use vmarray::kernel::{KernelType, Layout};
 use crate::error::{Error, Result};
 use crate::options::ByteOrder;
 
-/// Kind of a number.
+/// Kind of a number in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberKind {
     Bool,
@@ -31,7 +31,7 @@ pub(crate) enum NumberKind {
 }
 
 impl NumberKind {
-    /// The name of the type of Rust, or of the crate that has one.
+    /// The name of the Rust type, or of the type in a crate such as `half`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -56,7 +56,7 @@ impl NumberKind {
         self.words() * self.word_bytes()
     }
 
-    /// Number of its words; each word has a byte order.
+    /// Number of words of a number; each word has a byte order.
     fn words(self) -> usize {
         if matches!(self, Self::Complex64 | Self::Complex128) { 2 } else { 1 }
     }
@@ -71,7 +71,7 @@ impl NumberKind {
     }
 }
 
-/// The type of an element, without padding between its parts.
+/// The type of an element in a file, without padding between its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataType {
     Number(NumberKind, ByteOrder),
@@ -80,7 +80,7 @@ pub(crate) enum DataType {
 }
 
 impl DataType {
-    /// The type of an array's elements.
+    /// Returns the type of an array's elements.
     ///
     /// # Errors
     /// [`Unsupported`](Error::Unsupported) for types that are not plain data.
@@ -121,7 +121,7 @@ impl DataType {
         })
     }
 
-    /// The same type in another byte order.
+    /// Returns the same type in another byte order.
     pub(crate) fn in_order(self, order: ByteOrder) -> Self {
         match self {
             Self::Number(number, _) => Self::Number(number, order),
@@ -132,7 +132,7 @@ impl DataType {
         }
     }
 
-    /// Its size in bytes; `None` on overflow.
+    /// Size of the type in bytes; `None` on overflow.
     pub(crate) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Number(number, _) => Some(number.bytes() as u64),
@@ -143,8 +143,8 @@ impl DataType {
         }
     }
 
-    /// True if an array can hold file elements of this type. Byte orders are ignored, and a `bool` matches a
-    /// byte.
+    /// Returns true if an array of `elements` can hold file elements of this type. Ignores byte orders; a
+    /// `bool` matches a byte.
     pub(crate) fn fits(&self, elements: &Self) -> bool {
         match (self, elements) {
             (Self::Number(NumberKind::Bool, _), Self::Number(NumberKind::U8, _)) => true,
@@ -157,7 +157,7 @@ impl DataType {
         }
     }
 
-    /// The type without arrays around it, and their lengths, the outermost first.
+    /// Returns the type without arrays around it, and their lengths, the outermost first.
     pub(crate) fn without_arrays(&self) -> (&Self, Vec<usize>) {
         let (mut of, mut lengths) = (self, Vec::new());
         while let Self::Array(inner, len) = of {
@@ -167,12 +167,12 @@ impl DataType {
         (of, lengths)
     }
 
-    /// Arrays of it, the outermost length first.
+    /// Returns nested arrays of the type; the outermost length is first.
     pub(crate) fn in_arrays(self, lengths: &[usize]) -> Self {
         lengths.iter().rev().fold(self, |of, len| Self::Array(Box::new(of), *len))
     }
 
-    /// Adds the words that are not in this machine's order, as offset and length.
+    /// Appends the words that are not in this machine's byte order, as offset and length in bytes.
     fn add_swapped(&self, offset: usize, words: &mut Vec<(usize, usize)>) {
         match self {
             Self::Number(number, order) => {
@@ -244,7 +244,7 @@ pub(crate) enum Swaps {
 }
 
 impl Swaps {
-    /// The conversion for elements of a type, whose size equals that of an element in memory.
+    /// Returns the conversion for elements of a type whose size equals that of an element in memory.
     pub(crate) fn of(of: &DataType) -> Self {
         let bytes = of.bytes().unwrap_or(0) as usize;
         let mut words = Vec::new();

@@ -13,19 +13,19 @@ use crate::options::FileOptions;
 use crate::pieces::{Piece, Pieces, element_count, in_parallel};
 use crate::views::{FileView, FileViewMut};
 
-/// The part of a file with the elements of a view.
+/// The part of a file that contains the elements of a view.
 pub(crate) struct FileElements<'a> {
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
-    /// Offset of the first element.
+    /// Byte offset of the first element in the file.
     pub(crate) offset: u64,
     pub(crate) swaps: Swaps,
-    /// True if the first axis is the fastest one, as in Fortran.
+    /// True if the first axis is contiguous, as in Fortran.
     pub(crate) is_first_fastest: bool,
 }
 
 impl FileElements<'_> {
-    /// Writes all elements, the last axis fastest.
+    /// Writes all elements of a view, with the last axis contiguous.
     pub(crate) fn write<V: FileView>(&self, view: V, options: &mut FileOptions<'_>) -> Result<()> {
         let (pieces, total) = self.pieces(view, options);
         let buffer = || zeroed::<V::Element>(pieces.largest());
@@ -39,7 +39,7 @@ impl FileElements<'_> {
         })
     }
 
-    /// Reads all elements. The file is long enough.
+    /// Reads all elements into a view. The caller has checked that the file is long enough.
     pub(crate) fn read<V: FileViewMut>(&self, view: V, options: &mut FileOptions<'_>) -> Result<()> {
         let (pieces, total) = self.pieces(view, options);
         let buffer = || {
@@ -63,7 +63,7 @@ impl FileElements<'_> {
         })
     }
 
-    /// The pieces in file order, and their total length in bytes.
+    /// Returns the pieces of a view in file order, and their total length in bytes.
     fn pieces<V: FileView>(&self, view: V, options: &FileOptions<'_>) -> (Pieces, u64) {
         let (mut shape, mut steps) = (view.extents(), view.steps());
         let len = element_count(&shape);
@@ -75,13 +75,13 @@ impl FileElements<'_> {
         (Pieces::new(&shape, &steps, options.piece_bytes / bytes), len as u64 * bytes as u64)
     }
 
-    /// Offset of a piece in the file.
+    /// Byte offset of a piece in the file.
     fn place<T: Element>(&self, piece: &Piece) -> u64 {
         self.offset + piece.start.unwrap_or(0) as u64 * size_of::<T>() as u64
     }
 }
 
-/// Copies the elements of a piece with reversed axes to their places in the piece of the view.
+/// Transposes a piece: copies its elements, which are in reversed axis order, to their positions in `to`.
 fn turn<T: Copy>(piece: &Piece, from: &[T], to: &mut [T]) -> Piece {
     let extents: Vec<usize> = piece.bounds.iter().map(ExactSizeIterator::len).collect();
     // For each axis of the file: the distance in the result between neighbouring indices, in elements.

@@ -36,7 +36,8 @@ pub enum Error {
         with_remedy(reason, "name another path, write the file again, or restore it from a copy")
     )]
     Malformed { path: PathBuf, reason: String },
-    /// A valid file has contents that this crate does not read, or a format cannot store the elements.
+    /// The file is valid, but has contents that this crate does not read; or a format cannot store the
+    /// elements.
     #[error(
         "{}: {}",
         path.display(),
@@ -61,7 +62,7 @@ pub enum Error {
         path.display()
     )]
     ShapeMismatch { path: PathBuf, expected: Vec<usize>, found: Vec<usize> },
-    /// The number of axes of a file differs from the requested one.
+    /// The number of axes of a file differs from the number that the program requested.
     #[error(
         "{} has {found} axes, but the program expects {expected}; use an array of {found} axes",
         path.display()
@@ -82,8 +83,8 @@ pub enum Error {
         path.display()
     )]
     Zarr { path: PathBuf, cause: Box<dyn std::error::Error + Send + Sync> },
-    /// The program's callback cancelled the work. An unfinished file is removed; a view has some of the
-    /// elements of the file.
+    /// The program's callback cancelled the import or export. An unfinished file is removed; a view has some
+    /// of the elements of the file.
     #[error("cancelled after {done_bytes} of {total_bytes} bytes; call it again to start from the beginning")]
     Cancelled { done_bytes: u64, total_bytes: u64 },
     /// The array returned an error.
@@ -92,7 +93,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes errors of one action on one file.
+    /// Returns a function that creates errors of one action on one file.
     pub(crate) fn file(action: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
         move |cause| Self::File { action, path: path.to_path_buf(), cause }
     }
@@ -101,7 +102,7 @@ impl Error {
         Self::Malformed { path: path.to_path_buf(), reason: reason.into() }
     }
 
-    /// Makes errors of a Zarr store.
+    /// Returns a function that creates errors of a Zarr store.
     #[cfg(feature = "zarr")]
     pub(crate) fn zarr<E: std::error::Error + Send + Sync + 'static>(path: &Path) -> impl Fn(E) -> Self {
         move |cause| Self::Zarr { path: path.to_path_buf(), cause: Box::new(cause) }
@@ -112,7 +113,7 @@ impl Error {
     }
 }
 
-/// Returns a description with its remedy: its own after a semicolon, or else the usual one.
+/// Returns a description followed by a remedy: its own after a semicolon, or else `usual`.
 fn with_remedy(what: &str, usual: &str) -> String {
     if what.contains("; ") { what.to_owned() } else { format!("{what}; {usual}") }
 }
@@ -132,7 +133,7 @@ fn file_advice(cause: &io::Error) -> &'static str {
     }
 }
 
-/// A buffer of zeroed elements.
+/// Allocates a buffer of zeroed elements.
 ///
 /// # Errors
 /// [`NoMemory`](vmarray::ErrorKind::NoMemory).

@@ -10,7 +10,7 @@ use vmarray::support::private_dir;
 
 use crate::error::{Error, Result};
 
-/// Fills a buffer from an offset on.
+/// Fills a buffer with the bytes of a file at `offset`.
 pub(crate) fn read_at(file: &File, path: &Path, offset: u64, into: &mut [u8]) -> Result<()> {
     #[cfg(unix)]
     let read = std::os::unix::fs::FileExt::read_exact_at(file, into, offset);
@@ -21,7 +21,7 @@ pub(crate) fn read_at(file: &File, path: &Path, offset: u64, into: &mut [u8]) ->
     read.map_err(Error::file("read", path))
 }
 
-/// Writes all bytes from an offset on.
+/// Writes all bytes to a file at `offset`.
 pub(crate) fn write_at(file: &File, path: &Path, offset: u64, from: &[u8]) -> Result<()> {
     #[cfg(unix)]
     let written = std::os::unix::fs::FileExt::write_all_at(file, from, offset);
@@ -32,7 +32,7 @@ pub(crate) fn write_at(file: &File, path: &Path, offset: u64, from: &[u8]) -> Re
     written.map_err(Error::file("write to", path))
 }
 
-/// Repeats a call that may complete only a part.
+/// Repeats a call that may read or write only a part, until all `len` bytes are done.
 #[cfg(windows)]
 fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Result<()> {
     let mut done = 0;
@@ -47,7 +47,7 @@ fn all(len: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Resu
     Ok(())
 }
 
-/// A file or folder that has a temporary name in the same folder until it is complete. Dropping it before
+/// A file or folder that has a temporary name in the same folder until it is complete. A drop before that
 /// removes it.
 #[derive(Debug)]
 pub(crate) struct TemporaryFile {
@@ -57,15 +57,15 @@ pub(crate) struct TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// Creates a file for writing.
+    /// Creates a temporary file for writing; `path` is its final name.
     pub(crate) fn file(path: &Path) -> Result<(File, Self)> {
         Self::new(path, false, |temporary| OpenOptions::new().write(true).create_new(true).open(temporary))
     }
 
-    /// Creates a folder for files.
+    /// Creates a temporary folder for files; `path` is its final name.
     ///
     /// # Errors
-    /// [`Exists`](Error::Exists) if the name exists: a folder cannot be replaced atomically.
+    /// [`Exists`](Error::Exists) if the name exists, because a folder cannot be replaced atomically.
     #[cfg(feature = "zarr")]
     pub(crate) fn folder(path: &Path) -> Result<Self> {
         if path.symlink_metadata().is_ok() {
@@ -103,7 +103,8 @@ impl TemporaryFile {
         }
     }
 
-    /// Renames it to its final name, and waits until the name is durable. A file was synchronised before.
+    /// Renames the file or folder to its final name, and waits until the name is durable. The caller has
+    /// synchronised a file before.
     pub(crate) fn finish(self) -> Result<()> {
         if self.is_folder && self.path.symlink_metadata().is_ok() {
             return Err(Error::Exists { path: self.path.clone() });
@@ -126,7 +127,7 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// A name short enough for a suffix.
+/// Returns a name short enough to append a suffix.
 fn short(name: &OsStr) -> OsString {
     if name.len() <= 200 { name.into() } else { "long".into() }
 }

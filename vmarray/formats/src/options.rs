@@ -82,7 +82,7 @@ pub struct FileOptions<'a> {
     pub(crate) byte_order: ByteOrder,
     pub(crate) piece_bytes: usize,
     pub(crate) threads: usize,
-    /// Bytes of earlier parts and of all parts, for work in several parts.
+    /// For work in several parts: bytes of the earlier parts, and of all parts.
     pub(crate) of_several: Option<(u64, u64)>,
     pub(crate) progress: Option<Box<dyn FnMut(FileProgress) -> ControlFlow<()> + 'a>>,
 }

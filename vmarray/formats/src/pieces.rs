@@ -9,42 +9,42 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::options::{FileOptions, FileProgress};
 
-/// A shape cut into boxes that are contiguous in row-major order.
+/// A shape divided into boxes (pieces) that are contiguous in row-major order.
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces {
     shape: Vec<usize>,
     /// The axis that is cut. A piece has one index along each earlier axis, and all indices along each later
-    /// one.
+    /// axis.
     axis: usize,
-    /// Number of indices along the cut axis.
+    /// Number of indices of a piece along the cut axis.
     step: usize,
 }
 
 /// The part of an array that a thread copies at a time: a range of indices along each axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The indices along each axis.
+    /// Range of indices along each axis.
     pub(crate) bounds: Vec<Range<usize>>,
-    /// The row-major number of its first element, if its elements are contiguous.
+    /// Row-major index of the piece's first element, if its elements are contiguous.
     pub(crate) start: Option<usize>,
 }
 
-/// Number of elements of the shape of an existing array, which cannot overflow.
+/// Number of elements of an existing array with this shape, which cannot overflow.
 pub(crate) fn element_count(shape: &[usize]) -> usize {
     // If an extent is zero, the product of the other extents may overflow, so do not compute it.
     if shape.contains(&0) { 0 } else { shape.iter().product() }
 }
 
 impl Piece {
-    /// Number of elements.
+    /// Number of elements of the piece.
     pub(crate) fn len(&self) -> usize {
         self.bounds.iter().map(ExactSizeIterator::len).product()
     }
 }
 
 impl Pieces {
-    /// Cuts a shape into pieces of at most `max_len` elements, at least one. The extent along the cut axis is
-    /// a multiple of `steps` there, if that fits.
+    /// Divides a shape into pieces of at most `most` elements, at least one. The extent along the cut axis is
+    /// a multiple of that axis's `steps`, if that fits.
     pub(crate) fn new(shape: &[usize], steps: &[usize], most: usize) -> Self {
         if shape.contains(&0) {
             return Self { shape: vec![0], axis: 0, step: 1 };
@@ -76,7 +76,7 @@ impl Pieces {
         if self.count() == 0 { 0 } else { self.piece(0).len() }
     }
 
-    /// One of the pieces.
+    /// Returns piece number `number`.
     pub(crate) fn piece(&self, number: usize) -> Piece {
         let Some(extent) = self.shape.get(self.axis) else {
             return Piece { bounds: Vec::new(), start: Some(0) };
@@ -96,9 +96,9 @@ impl Pieces {
     }
 }
 
-/// Runs `work` on the numbers below a count, on several threads with one buffer each; on the calling thread
-/// if that [must work alone](vmarray::access::must_work_alone). `work` returns the number of copied bytes,
-/// and the calling thread reports progress to the program.
+/// Calls `work` for the numbers below a count, on several threads with one buffer each. If the calling thread
+/// [must work alone](vmarray::access::must_work_alone), it makes all calls. `work` returns the number of
+/// copied bytes, and the calling thread reports progress to the program.
 ///
 /// # Errors
 /// The first error of `work`, after which no further work starts; [`Cancelled`](Error::Cancelled).
@@ -131,7 +131,7 @@ pub(crate) fn in_parallel<B>(
     Ok(())
 }
 
-/// Runs `work` on threads, each with its own buffer, and reports each result to `progress`.
+/// Calls `work` on threads, each with its own buffer, and passes each result to `progress`.
 fn on_threads<B>(
     count: usize,
     path: &Path,

@@ -102,7 +102,7 @@ where
     FileElements { file: &file, path, offset, swaps, is_first_fastest: false }.read(view, &mut options)
 }
 
-/// The byte swap of an element type; the type may be unknown if no swap is necessary.
+/// Returns the byte swaps of an element type; the type may be unknown if no swap is necessary.
 fn swaps<V: FileView<Element: KernelType>>(path: &Path, options: &FileOptions<'_>) -> Result<Swaps> {
     if options.byte_order == ByteOrder::NATIVE {
         return Ok(Swaps::Nothing);

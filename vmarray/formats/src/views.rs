@@ -30,23 +30,23 @@ pub trait FileView: sealed::SealedFileView + Copy + Send + Sync {
     /// The element type.
     type Element: Element;
 
-    /// The extent along each axis.
+    /// The number of elements along each axis.
     #[must_use]
     fn extents(self) -> Vec<usize>;
 
-    /// The preferred extent of pieces along each axis: a page, or a tile.
+    /// The preferred number of elements of pieces along each axis: a page, or a tile.
     #[doc(hidden)]
     fn steps(self) -> Vec<usize> {
         vec![1; self.extents().len()]
     }
 
-    /// The extents of a tile, for tiled storage.
+    /// The extents of a tile, if the storage is tiled.
     #[doc(hidden)]
     fn tile_extents(self) -> Option<Vec<usize>> {
         None
     }
 
-    /// Copies a piece out, in row-major order.
+    /// Copies the elements of a piece to `into`, in row-major order.
     #[doc(hidden)]
     fn read_piece(self, piece: &Piece, into: &mut [Self::Element]) -> vmarray::Result<()>;
 }
@@ -68,17 +68,17 @@ pub trait FileView: sealed::SealedFileView + Copy + Send + Sync {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait FileViewMut: FileView {
-    /// Copies a piece in, from row-major order.
+    /// Copies elements from `from`, in row-major order, to a piece of the view.
     #[doc(hidden)]
     fn write_piece(self, piece: &Piece, from: &[Self::Element]) -> vmarray::Result<()>;
 }
 
-/// The range of a piece of one axis.
+/// Returns the index range of a piece of a one-dimensional view.
 fn range_of(piece: &Piece) -> Range<usize> {
     piece.bounds[0].clone()
 }
 
-/// The box of a piece.
+/// Returns the box of indices of a piece.
 fn box_of<const M: usize>(piece: &Piece) -> Range<[usize; M]> {
     let start = std::array::from_fn(|axis| piece.bounds[axis].start);
     start..std::array::from_fn(|axis| piece.bounds[axis].end)

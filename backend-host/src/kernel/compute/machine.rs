@@ -88,7 +88,7 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
 pub(super) struct Machine<'a, 'b, M> {
     plan: &'b EvaluationPlan<'a, M>,
     columns: Vec<ValueColumn>,
-    /// For each source, the raw elements of a block.
+    /// For each source, the raw bytes of a block of elements.
     blocks: Vec<Passage<u8>>,
     loaded: Vec<bool>,
 }
@@ -137,7 +137,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         Ok(())
     }
 
-    /// Fills the columns of fields and of the index.
+    /// Fills the columns of fields and of the index for the block that begins at element `first`.
     fn load(&mut self, first: u64, lanes: usize) -> Result<()> {
         self.loaded.fill(false);
         for (at, op) in self.plan.compute.program.ops().iter().enumerate() {
@@ -237,7 +237,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         Ok(())
     }
 
-    /// Reads whole elements, once for each block.
+    /// Reads the whole elements of a block of a source, once for each block.
     fn load_block(&mut self, source: usize, first: u64, lanes: usize) -> Result<()> {
         let plan = self.plan;
         let alias = plan.alias[source];
@@ -371,8 +371,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
     }
 }
 
-/// Returns the time limit of each call of a computation. All calls end after the first that exceeds its
-/// limit.
+/// Returns the time limit of each function of a computation. After the first call that exceeds its limit, all
+/// calls end.
 fn limits(compute: &Compute<'_>, needed: &[bool]) -> Vec<Option<TimeLimit>> {
     let of_all = TimeLimit::new(std::time::Duration::MAX);
     let limit = |(op, needed): (&Op, &bool)| match op {
@@ -384,10 +384,10 @@ fn limits(compute: &Compute<'_>, needed: &[bool]) -> Vec<Option<TimeLimit>> {
     compute.program.ops().iter().zip(needed).map(limit).collect()
 }
 
-/// Reads fields at a distance of `stride` bytes.
+/// Reads numbers at a distance of `stride` bytes.
 ///
 /// # Safety
-/// All fields must be readable; other threads may race as [`backend_api::racy`] describes.
+/// All numbers must be readable; other threads may race as [`backend_api::racy`] describes.
 unsafe fn load_strided<W: Word + bytemuck::Pod>(
     column: &mut ValueColumn,
     lanes: usize,

@@ -10,7 +10,7 @@ use crate::handle_table::MemoryPlace;
 use crate::kernel::waves::{WaveMatches, WavePart};
 use crate::storage::Storage;
 
-/// An empty type.
+/// Type without a value, because this processor lacks the vector instructions.
 #[derive(Debug)]
 pub(super) enum Numbers {}
 

@@ -6,10 +6,10 @@ use backend_api::expr::{Number, Partial, Type};
 use super::columns::{ValueColumn, wide};
 use crate::kernel::marked::{PLACES, SPARE};
 
-/// Number of partial sums of floats, one for each lane; they are added in pairs at the end.
+/// Number of partial sums of floats, one for each lane. They are added in pairs at the end.
 pub(super) const LANES: usize = 16;
 
-/// Sum over the elements of a thread.
+/// Sum over the elements that one thread processes.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     pub count: u64,
@@ -17,7 +17,7 @@ pub(super) struct Sum {
     pub floats: [f64; LANES],
 }
 
-/// A column with a filter.
+/// A column of values with a filter.
 #[derive(Clone, Copy)]
 pub(super) struct FilteredColumn<'a> {
     pub of: Type,
@@ -32,7 +32,7 @@ impl FilteredColumn<'_> {
     }
 }
 
-/// Counts the bytes that are 1; the others are 0.
+/// Counts the bytes of a mask that are 1; all other bytes are 0.
 pub(super) fn count_true(mask: &[u8]) -> u64 {
     wide!(count_here(mask: &[u8]) -> u64)
 }
@@ -49,7 +49,7 @@ fn count_here(mask: &[u8]) -> u64 {
     sum
 }
 
-/// Returns the value if `mask` is 1, and 0 if it is 0. A branch would keep the loops from vector registers.
+/// Returns the value if `mask` is 1, and 0 if it is 0, without a branch, which would prevent vectorisation.
 #[inline(always)]
 fn value_or_zero<T: Number>(value: T, mask: u8) -> f64 {
     f64::from_bits(value.to_f64().to_bits() & 0_u64.wrapping_sub(mask.into()))
@@ -84,7 +84,7 @@ fn add_floats<T: Number + bytemuck::Pod>(into: &mut [f64; LANES], column: Filter
     *into = sums;
 }
 
-/// Adds integers as two halves, so that 64 bits suffice for the sums of a block.
+/// Adds integers as an upper and a lower half, because 64 bits then suffice for the sums of a block.
 #[inline(always)]
 fn sum_of_integers<T: bytemuck::Pod>(column: FilteredColumn<'_>, halves: impl Fn(T) -> (u64, i64)) -> i128 {
     let values = column.values.of::<T>(column.lanes);
@@ -158,11 +158,11 @@ impl Sum {
     }
 }
 
-/// Lists the indices of the bytes that are 1, eight at a time without a branch for each. Ends when fewer than
-/// [`SPARE`] places are left.
+/// Lists the indices of the bytes that are 1, eight at a time without a branch for each. Ends if fewer than
+/// [`SPARE`] entries of the list are left.
 #[inline(always)]
 fn list_here(mask: &[u8], first: u64, into: &mut [u64]) {
-    /// Moves the lowest bits of eight bytes next to each other, to the top.
+    /// Multiplier that moves the lowest bits of eight bytes next to each other, into the top byte.
     const TO_BITS: u64 = 0x0102_0408_1020_4080;
     const TO_SUM: u64 = 0x0101_0101_0101_0101;
     let (words, rest) = mask.as_chunks::<8>();
@@ -182,13 +182,13 @@ fn list_here(mask: &[u8], first: u64, into: &mut [u64]) {
     }
 }
 
-/// The same with the widest vectors.
+/// Calls `list_here`, compiled for the widest vectors of the processor.
 pub(super) fn list_true(mask: &[u8], first: u64, into: &mut [u64]) {
     wide!(list_here(mask: &[u8], first: u64, into: &mut [u64]));
 }
 
-/// Counts of each number. Adjacent numbers, which are often equal, go to different banks, so that no
-/// increment waits for the previous one.
+/// Histogram of numbers. Adjacent numbers are often equal, so they are counted in different banks: an
+/// increment then need not wait for the previous one.
 pub(super) struct NumberCounts {
     bins: usize,
     banks: [Vec<u64>; 4],
@@ -230,7 +230,7 @@ fn count_each([a, b, c, d]: [&mut [u64]; 4], mut values: impl ExactSizeIterator<
     values.for_each(|one| count(a, one));
 }
 
-/// Extremes over the elements of a thread.
+/// Minimum and maximum over the elements that one thread processes.
 #[derive(Debug, Default)]
 pub(super) struct ThreadExtremes {
     count: u64,
@@ -238,7 +238,7 @@ pub(super) struct ThreadExtremes {
     greatest: (u64, u64),
 }
 
-/// The highest or lowest number, without NaNs.
+/// Returns the highest or lowest number of a type, without NaNs.
 fn end_of<T: Number>(is_highest: bool) -> T {
     let of = T::NUMBER_TYPE;
     let bits = match (of, is_highest) {
@@ -287,7 +287,7 @@ fn end_here<T: Number + bytemuck::Pod, const N: usize, const GREATEST: bool>(
     lanes.into_iter().fold(nothing, better)
 }
 
-/// Number of selected elements.
+/// Counts the selected numbers that are not NaN.
 #[inline(always)]
 fn counting<T: Number + bytemuck::Pod>(values: &[T], filter: Option<&[u8]>) -> u64 {
     match filter {
@@ -301,7 +301,7 @@ fn counting<T: Number + bytemuck::Pod>(values: &[T], filter: Option<&[u8]>) -> u
     }
 }
 
-/// Updates the extremes with a block.
+/// Updates the minimum and maximum with a block of numbers.
 #[inline(always)]
 fn extremes_here(
     extremes: &mut ThreadExtremes,

@@ -17,12 +17,11 @@ use backend_host::parts::{Passage, Storage, Wiping};
 #[derive(Debug)]
 pub(super) struct Extent {
     file: Arc<OpenFile>,
-    /// All ranges. An extension replaces the list, and running work keeps the old one.
+    /// All ranges. An extension replaces the list; running work still uses the old list.
     ranges: RwLock<Arc<[Range<u64>]>>,
-    /// Owners of the ranges. A thread that extends the memory holds this lock.
+    /// Owners of the ranges. A thread that extends the memory locks them.
     places: Mutex<Vec<AllocatedRanges>>,
     bytes: AtomicU64,
-    /// The maximal length.
     most: u64,
     wiping: Arc<Wiping>,
 }
@@ -77,7 +76,7 @@ impl Extent {
     }
 
     /// Overwrites nonzero bytes with zeroes and syncs them, because the system drops unsynced bytes of an
-    /// unnamed file on close. After an error the function wipes the rest.
+    /// unnamed file on close. Continues after an error.
     ///
     /// # Errors
     /// The first failure that left nonzero bytes.
@@ -107,7 +106,7 @@ impl Extent {
         outcome.and(self.file.sync())
     }
 
-    /// Writes a block of zeroes. If the write fails, it writes each part singly.
+    /// Writes a block of zeroes. If the write fails, writes each part of the block separately.
     fn write_zeroes(&self, operation: &'static str, at: u64, zeroes: &[u8]) -> Result<()> {
         const PART_BYTES: usize = 4096;
         // SAFETY: the write covers exactly the slice.
@@ -129,8 +128,8 @@ impl Extent {
         self.ranges().to_vec()
     }
 
-    /// Calls `body` with file offset, number of bytes before, and length, for each piece of `offset..offset +
-    /// bytes`.
+    /// Calls `body` for each contiguous piece of `offset..offset + bytes`, with its file offset, the number
+    /// of bytes before it, and its length.
     fn pieces(
         &self,
         offset: u64,
@@ -158,9 +157,9 @@ impl Extent {
 }
 
 impl Storage for Extent {
-    /// Large compared with the cost of a system call of about a microsecond.
+    /// Long compared with the cost of a system call, about a microsecond.
     const BLOCK_BYTES: usize = 256 << 10;
-    /// A drive reads this length almost as fast as one byte.
+    /// A drive reads this many bytes almost as fast as one byte.
     const SPARSE_STRIDE_BYTES: usize = 32 << 10;
 
     fn bytes(&self) -> u64 {
@@ -204,7 +203,7 @@ impl Storage for Extent {
 mod tests {
     use super::*;
 
-    /// All reads of this file fail, and all writes succeed.
+    /// Simulates a file of which all reads fail, and all writes succeed.
     #[test]
     fn unreadable_extents_are_wiped() {
         const BYTES: u64 = 600_000;

@@ -156,7 +156,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// Asks the kernel to read a range into its page cache in advance, without a wait.
+/// Hints to the operating system to read a range of the file into its page cache; does not block.
 #[cfg(target_os = "linux")]
 pub(crate) fn announce(file: &File, offset: u64, bytes: usize) {
     use std::os::fd::AsRawFd;
@@ -198,13 +198,13 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Without the call, a full disk is an error of a later copy.
+/// Does nothing on this system: a full disk is an error of a later copy.
 #[cfg(not(target_os = "linux"))]
 fn reserve(_file: &File, _path: &Path, _bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Free bytes for this user on the disk that holds `path`.
+/// Free bytes for this user on the disk that contains `path`.
 #[cfg(unix)]
 fn free_on_disk(path: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
@@ -256,7 +256,8 @@ fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
     error.with_advice(file_advice(operation, cause))
 }
 
-/// A file for positioned access by several threads, from and to memory that other threads may access.
+/// A file for reads and writes at offsets by several threads, from and to memory that other threads may
+/// access.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Positioned(File);
@@ -293,7 +294,8 @@ impl Positioned {
     }
 }
 
-/// The same with the standard library alone: one thread at a time, through an intermediate buffer.
+/// Version for other systems, with the standard library only: one thread at a time, through an intermediate
+/// buffer.
 #[cfg(not(unix))]
 #[derive(Debug)]
 struct Positioned(parking_lot::Mutex<(File, backend_host::parts::Passage<u8>)>);

@@ -13,7 +13,7 @@ const OPERATION: &str = "allocate";
 #[derive(Debug)]
 pub(super) struct FileSpace {
     bytes: u64,
-    /// Start -> end of allocated ranges, without empty ranges and overlaps.
+    /// Start -> end in bytes of allocated ranges, without empty ranges and overlaps.
     taken: Mutex<BTreeMap<u64, u64>>,
 }
 

@@ -19,7 +19,7 @@ use super::disk::Disk;
 use super::format::{HEAD_BYTES, SUPERBLOCK_BYTES};
 use super::volume::{Volume, VolumePlan};
 
-/// Number of cases of a shape.
+/// Number of test cases for each shape.
 const CASES_OF_A_SHAPE: u64 = 400;
 const SECTOR_BYTES: usize = 512;
 const BLOCK_BYTES: usize = 4096;
@@ -60,31 +60,31 @@ impl Disk for MemoryDisk {
     }
 }
 
-/// Ending of the last program that wrote to a store.
+/// End of the last program that wrote to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProgramEnd {
     Closed,
-    /// After a commit with its confirmation.
+    /// The process was killed after a commit and its confirmation.
     Killed,
-    /// The power failed: the confirmation is not stored.
+    /// The power failed before the confirmation was stored.
     PowerLost,
-    /// The power failed during a commit, whose record of several blocks is stored in part.
+    /// The power failed during a commit: its record of several blocks is stored only in part.
     Torn,
 }
 
-/// The nonzero pages of one moment.
+/// The nonzero pages of a store at one commit.
 type Pages = BTreeMap<u64, Vec<u8>>;
 
-/// A store and its history.
+/// A store and the history of its commits.
 struct Shape {
     has_checksums: bool,
     end: ProgramEnd,
-    /// By number of the commit, the first number of its note.
+    /// For each commit by its number: the first number of its note, and its pages.
     history: Vec<(u64, Pages)>,
     image: Vec<u8>,
-    /// Its image after each commit before the last one.
+    /// Image of the disk after each commit before the last one.
     before: Vec<Vec<u8>>,
-    /// Offsets of used sectors.
+    /// Offsets of used sectors of the disk, in bytes.
     sectors: Vec<usize>,
 }
 
@@ -113,8 +113,8 @@ fn change(volume: &Volume, random: &mut SplitMix64, pages: &mut Pages, pages_mos
     }
 }
 
-/// Commits most pages; the power fails when some sectors of the record are stored. Without room in the log,
-/// and in an empty one, nothing of the commit is stored.
+/// Simulates a power failure during a commit, when only some sectors of the record are stored. If the log has
+/// no room, or is empty, nothing of the commit is stored.
 fn tear_commit(volume: &Volume, disk: &MemoryDisk, random: &mut SplitMix64, pages: u64) {
     let (before, place) = (disk.0.lock().clone(), volume.confirmation());
     volume.lengthen("extend", pages).unwrap();
@@ -200,7 +200,7 @@ impl Shape {
         Self { has_checksums, end, history, image, before, sectors }
     }
 
-    /// Flips each byte of a sector, or one of some, zeroes it, and cuts the disk there.
+    /// For one sector: flips each byte (or one of some), zeroes the sector, and truncates the disk there.
     fn damage_sector(
         &self,
         (shape, at): (u64, usize),
@@ -230,7 +230,7 @@ impl Shape {
         }
     }
 
-    /// Damages one place, and describes the damage.
+    /// Damages one place of an image, and returns a description of the damage.
     fn damage(&self, image: &mut Vec<u8>, random: &mut SplitMix64) -> String {
         let sector = self.sectors[random.index(self.sectors.len())];
         let block = sector / BLOCK_BYTES * BLOCK_BYTES;
@@ -280,18 +280,17 @@ impl Shape {
     }
 }
 
-/// Outcomes of cases.
+/// Results of the test cases.
 #[derive(Debug, Default)]
 struct Counts {
     cases: AtomicU64,
-    /// Opened with the newest contents; reads of some pages may fail.
+    /// Stores that opened with the newest contents; reads of some pages may fail.
     right: AtomicU64,
     refused: AtomicU64,
-    /// Opened with the contents of an earlier commit, as is allowed for the end of a store that was not
-    /// closed.
+    /// Stores that opened with the contents of an earlier commit, as is allowed if a store was not closed.
     older: AtomicU64,
-    /// The same for closed stores: both superblocks with the closing mark are damaged, and one is replaced by
-    /// an earlier version.
+    /// Closed stores that opened with earlier contents, because both superblocks with the closing mark were
+    /// damaged, and one was replaced by an earlier version.
     marks_gone: AtomicU64,
     /// Cases among `older` with one flipped bit.
     older_by_one: AtomicU64,
@@ -308,7 +307,7 @@ fn read(volume: &Volume, page: u64) -> backend_api::Result<Vec<u8>> {
     volume.read_into("read", page * volume.page_bytes() as u64, &mut bytes).map(|()| bytes)
 }
 
-/// Compares a store with a moment, except pages whose reads fail; returns their number.
+/// Compares a store with the pages of a commit. Returns the number of pages whose reads fail.
 fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -> u64 {
     assert_eq!(volume.pages(), pages, "the store has a wrong number of pages");
     let mut damaged = 0;
@@ -338,7 +337,7 @@ fn compare(volume: &Volume, pages: u64, expected: &Pages, has_checksums: bool) -
     damaged
 }
 
-/// Runs a case.
+/// Runs one test case.
 fn run(shape: &Shape, case: u64, disk: &MemoryDisk, counts: &Counts) {
     let mut random = SplitMix64::new(case);
     let places = [1, 1, 1, 2, 3][random.index(5)];
@@ -398,7 +397,7 @@ fn expect_sound(
     expect_changes(shape, &mut random, disk, (commit, *pages, expected), damaged);
 }
 
-/// Opens a store; `None` if it is damaged too much.
+/// Opens a store; returns `None` if it is too damaged.
 fn open(disk: &MemoryDisk, is_read_only: bool) -> Option<Volume> {
     match Volume::open(Box::new(disk.clone()), is_read_only) {
         Ok(volume) => Some(volume),
@@ -409,7 +408,7 @@ fn open(disk: &MemoryDisk, is_read_only: bool) -> Option<Volume> {
     }
 }
 
-/// The store accepts changes; none is lost or mixed with the damaged contents.
+/// Checks that the store accepts changes, and that none is lost or mixed with the damaged contents.
 fn expect_changes(
     shape: &Shape,
     random: &mut SplitMix64,
@@ -441,7 +440,7 @@ fn expect_changes(
     }
 }
 
-/// Names the failed case when a test panics.
+/// Prints the failed case when a test panics.
 struct Context {
     case: u64,
     words: String,
@@ -501,8 +500,8 @@ fn damage_is_an_error_or_harmless() {
     assert!(all == 0 || counts.refused.into_inner() > 0 && counts.right.into_inner() > 0);
 }
 
-/// Every byte of every structure and page flipped, every sector zeroed, the disk cut at every sector: of some
-/// stores a part of these, of as many as `VMARRAY_DAMAGE_WHOLE` says all.
+/// Flips every byte of every structure and page, zeroes every sector, and truncates the disk at every sector:
+/// all of that for `VMARRAY_DAMAGE_WHOLE` stores, a part of it for further stores.
 #[test]
 fn every_byte_counts() {
     let (shapes, step) =
@@ -518,7 +517,7 @@ fn every_byte_counts() {
     assert!(counts.right.into_inner() > 0 && counts.refused.into_inner() > 0);
 }
 
-/// Both superblocks gone, and nothing else: an error, and no store of zeroes.
+/// A store that lost both superblocks, and nothing else, returns an error instead of zeroes.
 #[test]
 fn a_store_without_superblocks_is_refused() {
     let shape = Shape::new(1);
@@ -530,7 +529,7 @@ fn a_store_without_superblocks_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Corrupted);
 }
 
-/// A store in memory, and a volume of it with pages of 16 bytes.
+/// Creates a store in memory, and opens it as a volume with pages of 16 bytes.
 fn open_store(pages: u64) -> (MemoryDisk, Volume) {
     let (page_bytes, metadata, note) = (16, Vec::new(), [0; 3]);
     let plan = VolumePlan { page_bytes, pages, has_checksums: true, metadata, note, id: 1 };
@@ -538,7 +537,7 @@ fn open_store(pages: u64) -> (MemoryDisk, Volume) {
     (disk.clone(), Volume::create(Box::new(disk), plan).unwrap())
 }
 
-/// Commits pages of equal bytes, and a note; returns the bytes of the disk that have the confirmation.
+/// Commits pages of equal bytes, and a note. Returns the byte range of the disk that has the confirmation.
 fn commit_pages(volume: &Volume, pages: u64, byte: u8) -> std::ops::Range<usize> {
     (0..pages).for_each(|page| write(volume, page, &[byte; 16]));
     volume.set_note([byte.into(), 0, 0]).unwrap();
@@ -551,8 +550,8 @@ fn note_of(image: Vec<u8>) -> Result<u64, ErrorKind> {
     volume.map(|volume| volume.note()[0]).map_err(|error| error.kind())
 }
 
-/// A torn record proves that the record before it was stored: after damage of that record's pages, the store
-/// does not open as it was two commits before.
+/// A torn record proves that the previous record was stored. So after damage to that record's pages, the
+/// store must not open in the state of two commits before.
 #[test]
 fn a_torn_record_proves_the_one_before_it() {
     let (disk, volume) = open_store(1);
@@ -570,7 +569,7 @@ fn a_torn_record_proves_the_one_before_it() {
     assert_eq!(read(&volume, 0).unwrap_err().kind(), ErrorKind::Corrupted);
 }
 
-/// The first block of a torn record of several blocks proves that the record before it was whole.
+/// The first block of a torn record of several blocks proves that the previous record was complete.
 #[test]
 fn a_torn_record_of_several_blocks_proves_the_one_before_it() {
     let (disk, volume) = open_store(400);
@@ -587,8 +586,8 @@ fn a_torn_record_of_several_blocks_proves_the_one_before_it() {
     }
 }
 
-/// The drive loses the record that replaced a confirmation, so the confirmation is visible again. It does not
-/// end a log that continues behind it.
+/// The drive loses the record that replaced a confirmation, so the confirmation is visible again. It must not
+/// end a log that continues after it.
 #[test]
 fn a_confirmation_in_place_of_a_longer_record_is_noticed() {
     let (disk, volume) = open_store(200);
@@ -602,7 +601,7 @@ fn a_confirmation_in_place_of_a_longer_record_is_noticed() {
     assert_eq!(note_of(image), Err(ErrorKind::Corrupted));
 }
 
-/// Another program copies an older version of the file over it: same file, same length.
+/// Another program copies an older version over the file, which keeps its identity and length.
 #[test]
 fn contents_that_another_program_replaces_are_noticed() {
     let (disk, volume) = open_store(10);
@@ -617,7 +616,7 @@ fn contents_that_another_program_replaces_are_noticed() {
     assert_eq!(volume.sync().unwrap_err().kind(), ErrorKind::Corrupted);
 }
 
-/// A disk that keeps a part of a write for which it had no room, as ext4 does.
+/// A disk that stores a part of a write that did not fit, as ext4 does.
 #[derive(Debug)]
 struct FullDisk(MemoryDisk, AtomicU64);
 
@@ -645,7 +644,7 @@ impl Disk for FullDisk {
     }
 }
 
-/// The store does not mistake the part for a change by another program.
+/// The store must not mistake the stored part for a change by another program.
 #[test]
 fn a_full_disk_that_gets_longer_does_not_end_the_store() {
     let (page_bytes, metadata, note) = (4096, Vec::new(), [0; 3]);

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use vmarray_support::private_dir;
 
-/// Bytes that outlive the process. Writes since the last [`sync`](Self::sync) may or may not persist, sector
-/// by sector and in any order.
+/// Storage that outlives the process. Writes since the last [`sync`](Self::sync) may or may not persist,
+/// sector by sector and in any order.
 pub(crate) trait Disk: Debug + Send + Sync + 'static {
     /// Reads bytes at an offset; a range beyond the end is an error.
     fn read_at(&self, offset: u64, to: &mut [u8]) -> io::Result<()>;
@@ -19,10 +19,10 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
     /// Writes all of `from` to a [reserved](Self::reserve) range.
     fn write_at(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Number of bytes.
+    /// Length of the disk in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Reserves blocks for the first `bytes` bytes.
+    /// Reserves disk blocks for the first `bytes` bytes.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
     /// Starts asynchronous readahead of a range.
@@ -30,21 +30,21 @@ pub(crate) trait Disk: Debug + Send + Sync + 'static {
         let _ = (offset, bytes);
     }
 
-    /// Starts asynchronous write-back of a range that will not change again.
+    /// Starts asynchronous write-back of a range that will not change again before the next sync.
     fn begin_to_store(&self, offset: u64, bytes: usize) {
         let _ = (offset, bytes);
     }
 
-    /// Returns when all earlier writes are durable.
+    /// Blocks until all earlier writes are durable.
     fn sync(&self) -> io::Result<()>;
 
-    /// Reason why writes will be lost, if there is one.
+    /// Reason why a later program will not find the writes, if there is one.
     fn loss(&self) -> Option<Loss> {
         None
     }
 }
 
-/// Reason why no program will find the writes to a file.
+/// Reason why no later program will find the writes to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The file was removed: it has no name any more.
@@ -53,14 +53,14 @@ pub(crate) enum Loss {
     Replaced,
 }
 
-/// A file, locked while it is open.
+/// The file of a store, locked while it is open.
 #[derive(Debug)]
 pub(crate) struct FileDisk {
     file: File,
     #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect a replaced file"))]
     path: PathBuf,
-    /// The process that opened the file. A process that is forked off it shares file and lock, but knows
-    /// nothing of later commits.
+    /// The process that opened the file. A forked process shares file and lock, but does not know later
+    /// commits.
     process: u32,
 }
 
@@ -136,7 +136,7 @@ impl FileDisk {
         }
     }
 
-    /// Unique identity of a file.
+    /// Identity of a file: device and inode number.
     #[cfg(unix)]
     fn identity(metadata: &Metadata) -> (u64, u64) {
         use std::os::unix::fs::MetadataExt;
@@ -145,8 +145,8 @@ impl FileDisk {
 }
 
 impl Drop for FileDisk {
-    /// Releases the lock. A close alone does not, while a process that another thread has just forked has the
-    /// file open too.
+    /// Unlocks the file explicitly. Closing the file is not enough if a process that another thread has just
+    /// forked still has it open.
     fn drop(&mut self) {
         // Only the process that locked the file may unlock it. A forked child must not.
         if self.is_own() {
@@ -269,13 +269,13 @@ impl FileDisk {
         self.process == std::process::id()
     }
 
-    /// Refuses to change the file of the parent in a process that was forked off it.
+    /// Returns an error in a forked process, which must not change the file of its parent.
     fn expect_own(&self) -> io::Result<()> {
         let refused = || io::Error::other("this process was forked from the process that has the file open");
         if self.is_own() { Ok(()) } else { Err(refused()) }
     }
 
-    /// Refuses writes beyond the end. Such a write would extend a truncated file with zeroes.
+    /// Refuses writes beyond the end, which would extend a truncated file with zeroes.
     fn expect_room(&self, offset: u64, bytes: usize) -> io::Result<()> {
         self.expect_own()?;
         if offset + bytes as u64 <= self.len()? {

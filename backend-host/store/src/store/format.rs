@@ -54,30 +54,30 @@ use backend_api::{Error, ErrorKind};
 use twox_hash::XxHash3_64;
 
 pub(super) const SUPERBLOCK_BYTES: usize = 4096;
-/// Offset of the first place.
+/// Byte offset of the first place on the disk.
 pub(super) const HEAD_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
 pub(super) const ENTRY_BYTES: usize = 16;
-/// Alignment of records.
+/// Alignment of log records in bytes.
 pub(super) const RECORD_ALIGN: usize = 4096;
-/// Maximal length of the metadata.
+/// Maximum length of the metadata in bytes.
 const METADATA_BYTES_MAX: usize = SUPERBLOCK_BYTES - FIXED_BYTES - 8;
 
 const MAGIC: [u8; 8] = *b"vmarray\x1a";
-/// The written version of the layout, and the newest readable one.
+/// Format version that this code writes, and the newest that it reads.
 pub(super) const VERSION: u32 = 3;
-/// The oldest readable version.
+/// Oldest format version that this code reads.
 pub(super) const VERSION_MIN: u32 = 2;
 const FIXED_BYTES: usize = fixed_bytes(VERSION);
-/// Number of numbers in a superblock.
+/// Number of 64-bit numbers in a superblock.
 const NUMBERS: usize = numbers(VERSION);
 /// The flags of a superblock.
 const HAS_CHECKSUMS: u32 = 1;
 const IS_CLOSED: u32 = 2;
 const RECORD_MAGIC: u32 = 0x5643_4d52;
-/// Length of the head of a record.
+/// Length of the head of a record in bytes.
 pub(super) const RECORD_HEAD_BYTES: usize = record_head_bytes(VERSION);
 const CHANGE_BYTES: usize = 24;
-/// Length of a block with its own checksum.
+/// Length in bytes of a block with its own checksum.
 pub(super) const BLOCK_BYTES: usize = 4096;
 /// The flags of a record.
 const ORDERED: u32 = 1;
@@ -104,7 +104,7 @@ pub(super) fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
 }
 
-/// Reader of consecutive numbers.
+/// Decoder of consecutive little-endian numbers.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -121,7 +121,7 @@ impl Reader<'_> {
     }
 }
 
-/// Identity of a commit, the same in all files of a group.
+/// Identity of a commit, which is the same in all files of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CommitId {
     /// Number of the commit, counted from the creation of the store, which is number 0.
@@ -143,7 +143,7 @@ pub(super) fn random() -> u64 {
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 
-/// The closing mark.
+/// The closing mark of a store: it records the end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closing {
     /// Number of the log's last record. If the log is empty, the number before the first record.
@@ -154,7 +154,7 @@ pub(super) struct Closing {
     pub disk_bytes: u64,
 }
 
-/// State of a store at one moment: the places of all its parts.
+/// Superblock: the state of a store at one commit, with the places of map and log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub version: u32,
@@ -184,14 +184,11 @@ pub(super) struct Superblock {
     pub metadata: Vec<u8>,
 }
 
-/// Reason why bytes are no superblock.
+/// Reason why bytes are not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoSuperblock {
-    /// Bytes of another format.
     Foreign,
-    /// An unknown version.
     Version(u32),
-    /// A damaged superblock.
     Damaged,
 }
 
@@ -304,7 +301,7 @@ impl Superblock {
     }
 }
 
-/// New place of a page.
+/// New place of a changed page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageMove {
     pub page: u64,
@@ -313,7 +310,7 @@ pub(super) struct PageMove {
     pub checksum: u64,
 }
 
-/// Changes of one commit.
+/// Log record: the changes of one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub number: u64,
@@ -410,12 +407,12 @@ impl Record {
     }
 }
 
-/// Places of the checksums of blocks.
+/// Places of the block checksums on the disk.
 ///
 /// Places are grouped in segments: the first has 512 places, and each later one as many as all before it.
 /// Each segment begins with the places for the checksums of all its blocks. Their position follows from the
-/// page length alone, and no other data is stored there. They are written with their pages, and are valid
-/// only if they match the checksum of the page.
+/// page length alone, and no other data is stored there. A thread writes block checksums together with their
+/// pages. They are valid only if they match the checksum of the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockChecksums {
     page_bytes: usize,
@@ -437,7 +434,7 @@ impl BlockChecksums {
         self.page_bytes.div_ceil(BLOCK_BYTES) * 8
     }
 
-    /// First and end place of the segment of a place.
+    /// First and end place of the segment that contains a place.
     fn segment(place: u64) -> Range<u64> {
         match (place >> Self::FIRST_BITS).checked_ilog2() {
             None => 0..1 << Self::FIRST_BITS,

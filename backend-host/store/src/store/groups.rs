@@ -15,10 +15,10 @@ use crate::store::disk::Disk;
 
 const PAGES: u64 = 12;
 
-/// Nonzero first bytes of pages, by file and page.
+/// Value of the nonzero pages (all bytes of a page are equal), by file and page.
 type Contents = BTreeMap<(usize, u64), u8>;
 
-/// Contents and note of all files.
+/// Contents and note of all files of a group.
 type State = (Contents, [u64; 3]);
 
 fn plan(page_bytes: usize, id: u64) -> VolumePlan {
@@ -65,7 +65,7 @@ fn state(volumes: &[Volume]) -> Result<State> {
     Ok((contents, volumes[0].note()))
 }
 
-/// Changes pages of some files.
+/// Changes pages of some files of a group.
 fn change(volumes: &[Volume], random: &mut SplitMix64, contents: &mut Contents) -> Result<()> {
     for _ in 0..1 + random.index(4) {
         let (file, page) = (random.index(volumes.len()), random.index(PAGES as usize) as u64);
@@ -80,8 +80,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The power fails in the middle of anything, or disks fail: the files open together as at the last commit or
-/// the one that was begun, and never as at two.
+/// After a power failure at any time, or a failure of disks, the files open together at the last commit or at
+/// the one in progress, and never at different commits.
 #[test]
 fn a_crash_leaves_all_files_at_one_commit() {
     let rounds = number("VMARRAY_POWER_LOSSES").unwrap_or(random_cases(2000).into());
@@ -151,7 +151,7 @@ fn a_crash_leaves_all_files_at_one_commit() {
     assert!(opened > 0 && (taken_back > 0 || rounds < 1000));
 }
 
-/// A group in memory with the images of its files after each commit, and the state at that time.
+/// A group of stores in memory, with the images of its files after each commit, and the state at that time.
 struct History {
     disks: Vec<MemoryDisk>,
     images: Vec<(Vec<Vec<u8>>, State)>,
@@ -169,7 +169,7 @@ impl History {
         history
     }
 
-    /// Makes commits. The store is reopened in between, and at last it is closed or not.
+    /// Makes commits. Reopens the group in between, and finally closes it or not, as `end` says.
     fn commit(&mut self, random: &mut SplitMix64, contents: &mut Contents, commits: u64, end: ProgramEnd) {
         let mut volumes = open(&self.disks, false).unwrap();
         for commit in 1..=commits {
@@ -210,8 +210,9 @@ fn memory(image: &[u8]) -> MemoryDisk {
     MemoryDisk(Arc::new(Mutex::new(image.to_vec())))
 }
 
-/// Files are replaced by earlier or later copies, whole or damaged, by copies that another program has gone
-/// on with, or by files of another store: an error that names a file, or one moment of the past.
+/// Files are replaced by earlier or later copies, whole or damaged, by copies that another program has
+/// continued, or by files of another store. Opening returns an error that names a file, or one earlier
+/// commit.
 #[test]
 fn files_of_two_moments_do_not_open() {
     let (mut refused, mut whole) = (0, 0);
@@ -283,7 +284,7 @@ fn files_of_two_moments_do_not_open() {
     assert!(refused > 100 && whole > 10);
 }
 
-/// If one of several closed files is older by one commit, the open is refused, and names the older file.
+/// If one of several closed files is older by one commit, opening fails, and the error names that file.
 #[test]
 fn the_error_names_the_file_that_differs() {
     for count in 2..=4 {

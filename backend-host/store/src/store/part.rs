@@ -10,17 +10,16 @@ use super::volume::{GROUP_PAGES, Volume};
 use crate::extent_allocator::Claimed;
 use backend_host::parts::Storage;
 
-/// Pages of a store, exclusively owned.
+/// Pages of a store that one buffer owns exclusively.
 #[derive(Debug)]
 pub(super) struct StorePart {
     volume: Arc<Volume>,
     pages: Pages,
     bytes: AtomicU64,
-    /// The maximal length.
     most: u64,
 }
 
-/// Pages of a part.
+/// The pages of a buffer.
 #[derive(Debug)]
 enum Pages {
     /// Consecutive pages of the store.
@@ -29,7 +28,7 @@ enum Pages {
     Share(PageShare),
 }
 
-/// One of several equal shares of all pages of a store, for any number of pages. Groups of pages alternate
+/// One of several equal shares of all pages of a store, for any number of pages. Groups of 64 pages alternate
 /// among the shares, so most consecutive pages of a share are consecutive in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageShare {
@@ -88,8 +87,8 @@ impl StorePart {
         Ok(())
     }
 
-    /// Calls `work` with place in the store, number of bytes before, and length, for each piece of a range
-    /// that is contiguous in the store.
+    /// Calls `work` for each piece of a byte range that is contiguous in the store: with its offset in the
+    /// store, the number of bytes before it, and its length.
     fn pieces(
         &self,
         offset: u64,
@@ -114,9 +113,8 @@ impl StorePart {
 }
 
 impl Storage for StorePart {
-    /// Length of a store's reads.
     const BLOCK_BYTES: usize = 256 << 10;
-    /// Pages are read whole.
+    /// Never read single fields, because pages are read whole.
     const SPARSE_STRIDE_BYTES: usize = usize::MAX;
 
     fn bytes(&self) -> u64 {

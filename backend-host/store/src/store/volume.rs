@@ -33,18 +33,19 @@ pub use recover::StoreReport;
 pub(super) use recover::{OpenedVolume, PAGE_BYTES_MAX};
 pub(super) use together::{FileError, open_together, sync_together};
 
-/// Length of one read or write with its checks.
+/// Maximum bytes of one read or write, including its checks.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Number of consecutive pages under one lock.
+/// Number of consecutive pages that share a lock.
 pub(super) const GROUP_PAGES: u64 = 64;
 const GROUPS: u64 = 256;
-/// Length from which a write starts its write-back early. It is part of a long range that hardly changes
-/// again before the next commit, so the drive stores it while the next part is copied.
+/// Length in bytes from which a write starts its write-back early. Such a write is part of a long range that
+/// hardly changes again before the next commit. So the drive stores this part while the thread copies the
+/// next one.
 const EARLY_BYTES: usize = 256 << 10;
-/// The file grows by a 16th of its length, within these limits.
+/// Limits of the growth of the file, which grows by a 16th of its length.
 const GROWTH_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
-/// Marks pages with changes that no commit has stored.
+/// Flag of pages with changes that no commit has stored.
 const FRESH: u64 = 1 << 63;
 
 /// Parameters of a new volume.
@@ -58,23 +59,23 @@ pub(crate) struct VolumePlan {
     pub id: u64,
 }
 
-/// Pages of a disk.
+/// The pages of a store on its disk.
 ///
 /// **Shadow pages** (R. A. Lorie, "Physical integrity in a large segmented database", 1977): the first write
 /// to a page after a commit goes to a free place. A commit is one record with the new places of all changed
-/// pages; only then their former places are free. So a commit happens as a whole or not at all, in any
-/// order in which the disk stored its sectors before a power loss.
+/// pages; only then their former places are free. So a commit happens as a whole or not at all, in any order
+/// in which the disk stored its sectors before a power loss.
 pub(crate) struct Volume {
     disk: Box<dyn Disk>,
     page_bytes: usize,
-    /// Distance of two places in bytes.
+    /// Distance of two places on the disk in bytes.
     place_bytes: u64,
     sums: Sums,
     is_read_only: bool,
-    /// For each page, its place plus one, or 0 for zeroes, with the flag [`FRESH`]; and the checksum of the
-    /// bytes at its place. The lock of the page's group protects changes.
+    /// Page table. For each page: the number of its place plus one, or 0 for zeroes, with the flag [`FRESH`];
+    /// and the checksum of the bytes at its place. Changes require the lock of the page's group.
     table: WordTable,
-    /// The user's note for the next commit.
+    /// The program's note for the next commit.
     note: Mutex<CommitMetadata>,
     groups: Box<[RwLock<Changed>]>,
     /// Lock between writes and commits. A thread that changes several pages, or one page in several steps,
@@ -85,14 +86,14 @@ pub(crate) struct Volume {
     buffers: Mutex<Vec<Passage<u8>>>,
 }
 
-/// Changes in a group of pages since the last commit began.
+/// Changes in a group of pages since the last commit began; empty until the first change.
 #[derive(Debug, Default)]
 struct Changed(Option<Box<ChangedPages>>);
 
 /// Allocated with the first change, because many stores change few pages.
 #[derive(Debug, Default)]
 struct ChangedPages {
-    /// Pages that are [`FRESH`].
+    /// Pages whose changes no commit has stored ([`FRESH`]).
     pages: Vec<u64>,
     /// Places that become free after the commit of these pages.
     left: Vec<u64>,
@@ -107,9 +108,9 @@ impl Changed {
 #[derive(Debug)]
 struct Space {
     free: ExtentAllocator,
-    /// Known length of the disk.
+    /// Known length of the disk in bytes.
     reserved: u64,
-    /// True if the closing mark is stored; then the disk never grows.
+    /// True if the closing mark is stored. The disk then never grows.
     is_closed: bool,
 }
 
@@ -120,19 +121,19 @@ impl Space {
     }
 }
 
-/// Bytes of pages of one group, at most as many as a buffer holds.
+/// A range of pages of one group, at most as long as a buffer.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     first: u64,
     pages: usize,
-    /// Offset in the first page.
+    /// Byte offset in the first page.
     skip: usize,
     bytes: usize,
-    /// Number of bytes before it.
+    /// Number of bytes of the whole range before this piece.
     done: usize,
 }
 
-/// New place of a page, as in the table.
+/// New place of a page, as an entry of the page table.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     page: u64,
@@ -216,8 +217,8 @@ impl Volume {
         HEAD_BYTES + place * self.place_bytes
     }
 
-    /// Returns memory for the pages that hold `bytes` bytes from `offset` on, at most for `BUFFER_BYTES` or
-    /// one page. A store with short pages takes little.
+    /// Returns memory for the pages that contain `bytes` bytes at `offset`, at most for `BUFFER_BYTES` or one
+    /// page. A store with short pages needs little.
     fn buffer(&self, operation: &'static str, offset: u64, bytes: usize) -> Result<Passage<u8>> {
         let skip = (offset % self.page_bytes as u64) as usize;
         let most = (BUFFER_BYTES / self.page_bytes).max(1) * self.page_bytes;
@@ -228,7 +229,7 @@ impl Volume {
         }
     }
 
-    /// Calls `work` for the pieces of a range of bytes, in order.
+    /// Calls `work` for the pieces of a byte range, in order.
     fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
         let length = self.page_bytes as u64;
         // Process the pages of a short range one by one, because partial pages need not be read as a whole.
@@ -292,7 +293,7 @@ impl Volume {
     }
 
     /// Reads only the blocks that contain a part of a page, if they have checksums. Returns the range of the
-    /// part in `into`; `None` if the whole page must be read. The caller holds the lock of the page's group.
+    /// part in `into`; `None` if the whole page must be read. The caller has locked the page's group.
     fn load_blocks(
         &self,
         operation: &'static str,
@@ -345,7 +346,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Starts asynchronous readahead of pages at several places.
+    /// Starts asynchronous readahead of the pages of a range.
     fn announce(&self, offset: u64, bytes: usize) {
         let length = self.page_bytes as u64;
         let (mut page, end) = (offset / length, (offset + bytes as u64).div_ceil(length));
@@ -409,8 +410,8 @@ impl Volume {
         outcome
     }
 
-    /// Reads a range of the bytes of pages from `first` on to the same range of `into`, and verifies pages
-    /// that are read whole. The caller holds the lock of their group.
+    /// Reads a byte range of the pages that start at page `first` to the same range of `into`. Verifies pages
+    /// that are read whole. The caller has locked their group.
     fn load(&self, operation: &'static str, first: u64, range: Range<usize>, into: &mut [u8]) -> Result<()> {
         let length = self.page_bytes;
         let word = |at: usize| self.table.word(first + at as u64).load(Ordering::Relaxed) & !FRESH;
@@ -442,12 +443,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns true if places are contiguous without gaps.
+    /// Returns true if pages fill their places without gaps.
     fn are_packed(&self) -> bool {
         self.place_bytes == self.page_bytes as u64
     }
 
-    /// Verifies the bytes of a page.
+    /// Verifies the checksum of a page.
     fn expect(&self, operation: &'static str, page: u64, bytes: &[u8]) -> Result<()> {
         let sum = self.sums.of_page(page, bytes, &mut Vec::new());
         if sum == self.table.sum(page).load(Ordering::Relaxed) {
@@ -469,7 +470,8 @@ impl Volume {
         system(failure(operation).kind(), operation, cause).with_offset(offset)
     }
 
-    /// Writes whole pages from `first` on, and returns their places, including pages before a failed one.
+    /// Writes whole pages, starting at page `first`. Appends their places to `moves`, also for the pages
+    /// before a failed one.
     fn store(&self, operation: &'static str, first: u64, bytes: &[u8], moves: &mut Vec<Move>) -> Result<()> {
         let length = self.page_bytes;
         let page_of = |at: usize| &bytes[at * length..(at + 1) * length];
@@ -502,7 +504,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Updates the place of a page. Its former place is free at once if no commit refers to it.
+    /// Updates the page table for a page that was written to a new place. The former place is free at once if
+    /// no commit refers to it.
     fn moved(&self, group: &mut Changed, page: u64, word: u64, sum: u64) {
         let place = self.table.word(page);
         if word == 0 && place.load(Ordering::Relaxed) == 0 {
@@ -522,7 +525,7 @@ impl Volume {
         }
     }
 
-    /// Takes places for one to `count` pages, for which the disk has blocks.
+    /// Allocates places for one to `count` pages. The disk then has blocks for them.
     fn take_places(&self, operation: &'static str, count: u64) -> Result<Range<u64>> {
         let mut space = self.space.lock();
         let mut places = space.free.take(count);
@@ -538,7 +541,7 @@ impl Volume {
         self.reserve(operation, &mut space, places)
     }
 
-    /// Takes `count` adjacent places.
+    /// Allocates `count` adjacent places.
     fn take_places_together(&self, operation: &'static str, count: u64) -> Result<Range<u64>> {
         let mut space = self.space.lock();
         let mut places = space.free.take_together(count);
@@ -556,7 +559,7 @@ impl Volume {
         areas.find(|area| area.start < places.end && places.start < area.end)
     }
 
-    /// Extends the disk for taken places; releases them if that fails.
+    /// Extends the disk for allocated places. Frees the places if that fails.
     fn reserve(&self, operation: &'static str, space: &mut Space, places: Range<u64>) -> Result<Range<u64>> {
         let needed = self.offset(places.end);
         if needed > space.reserved {
@@ -580,7 +583,7 @@ impl Volume {
         Ok(places)
     }
 
-    /// Refuses a disk whose length another program has changed.
+    /// Returns an error if another program has changed the length of the disk.
     fn expect_length(&self, operation: &'static str, space: &Space) -> Result<()> {
         let length = self.disk.len().map_err(|cause| failed(operation, &cause))?;
         if length == space.reserved {
@@ -592,7 +595,7 @@ impl Volume {
         Err(corrupted(operation, detail).with_advice("let no other program change the file"))
     }
 
-    /// Refuses to change a store whose closing mark is set.
+    /// Returns an error if the store's closing mark is set, because it must not change.
     fn expect_not_closed(&self, operation: &'static str) -> Result<()> {
         self.space.lock().expect_open(operation)
     }
@@ -611,7 +614,7 @@ impl Volume {
         self.disk.loss() == Some(Loss::Removed)
     }
 
-    /// Writes the checksums of the blocks of pages with consecutive places.
+    /// Writes the block checksums of pages with consecutive places.
     fn write_block_sums(&self, place: u64, blocks: &[u8]) {
         if let Some(sums) = self.sums.blocks.filter(|_| !blocks.is_empty()) {
             // Ignore an error, because without stored block checksums readers check whole pages.
@@ -619,7 +622,7 @@ impl Volume {
         }
     }
 
-    /// Writes pages to places from `place` on.
+    /// Writes pages to consecutive places, starting at `place`.
     fn write_places(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
         if self.are_packed() {
             self.disk.write_at(self.offset(place), bytes)?;

@@ -13,32 +13,32 @@ use vmarray_support::warn;
 
 use super::map::{PageMap, TierSlot};
 
-/// Least host memory of a lane, and so the length of one submission.
+/// Minimum host memory of a lane in bytes, which limits the length of one submission.
 pub(super) const LANE_BYTES: usize = 2 << 20;
 
-/// Marks a slot that its last reader must release.
+/// Flag of a slot whose page was removed: its last reader must release the slot.
 const LEFT: u32 = 1 << 31;
 
-/// A GPU with slots of the length of a page.
+/// Memory of a GPU, divided into slots of the length of a page.
 ///
 /// Lock order: the lock of the clock comes before the locks of pages, and a thread holds at most one page's
 /// lock.
 ///
-/// A slot is free, or owned by a thread ([`OwnedSlot`]), or holds a page. A thread that reads from a slot
+/// A slot is free, or owned by a thread ([`OwnedSlot`]), or caches a page. A thread that reads from a slot
 /// first increments its reader count, under the lock of the page's stripe ([`PageMap`]). A slot with readers
 /// cannot be taken.
 pub(super) struct TierCard {
-    /// Dropped before the memory, to which the lanes copy.
+    /// Declared first, so lanes are dropped before the memory that they copy to.
     lanes: Mutex<Vec<TierLane>>,
     memory: DeviceBuffer<dyn Device>,
     device: Arc<dyn Device>,
     number: u32,
     page_bytes: usize,
-    /// True if pages are verified with checksums.
+    /// True if pages from the GPU are verified by checksums.
     is_checked: bool,
     slots: Box<[Usage]>,
     clock: Mutex<Clock>,
-    /// Number of free slots, readable without the clock's lock.
+    /// Number of free slots, which threads read without the clock's lock.
     free: AtomicU32,
     is_lost: AtomicBool,
     reason: Mutex<Option<String>>,
@@ -46,21 +46,21 @@ pub(super) struct TierCard {
 
 #[derive(Debug, Default)]
 struct Usage {
-    /// Number of reading threads, and the flag [`LEFT`].
+    /// Number of threads that read the slot, and the flag [`LEFT`].
     readers: AtomicU32,
-    /// True if the slot was read since the hand passed.
+    /// True if the slot was read since the clock's hand last passed it.
     used: AtomicBool,
-    /// True if the slot was written since its last wipe.
+    /// True if the slot was written since it was last wiped.
     holds_bytes: AtomicBool,
-    /// Checksum of its page, if enabled; the owner of the slot sets it.
+    /// Checksum of the cached page, if enabled; the owner of the slot sets it.
     sum: AtomicU64,
 }
 
-/// The page that a slot holds or is taken for.
+/// The page that a slot caches, or for which a thread has taken it.
 type Owner = (Arc<PageMap>, u64);
 
-/// **CLOCK** (F. J. Corbató, "A paging experiment with the Multics system", 1968): a hand goes around the
-/// slots, and skips slots that were read since it passed.
+/// **CLOCK** (F. J. Corbató, "A paging experiment with the Multics system", 1968): a hand circles over the
+/// slots to find a page to replace, and skips slots that were read since it last passed them.
 #[derive(Debug, Default)]
 struct Clock {
     owners: Vec<Option<Owner>>,
@@ -276,7 +276,7 @@ impl TierCard {
     }
 }
 
-/// A reader of a slot; the slot keeps its page meanwhile.
+/// Guard of a thread that reads a slot; the slot caches the same page meanwhile.
 #[derive(Debug)]
 pub(super) struct Reading<'a> {
     pub card: &'a TierCard,
@@ -341,7 +341,7 @@ impl Drop for OwnedSlot<'_> {
     }
 }
 
-/// A queue of a GPU, and host memory, page-locked if possible.
+/// Lane: a queue of a GPU, and host memory, page-locked if possible, for one thread at a time.
 #[derive(Debug)]
 pub(super) struct TierLane {
     /// Queue of the lane. It is the first field, because its drop waits for copies that use the other fields.

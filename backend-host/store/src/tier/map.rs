@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Number of neighbouring pages under one lock, so a batch takes few locks.
+/// Number of adjacent pages that share a lock; a batch of reads then takes few locks.
 const STRIPE_PAGES: u64 = 64;
 const STRIPES: u64 = 64;
-/// More than the number of misses in concurrent batches.
+/// Upper bound of the number of misses in concurrent batches.
 const LATER_MAX: u32 = 1 << 20;
 
 /// A page-sized slot in the memory of a GPU.
@@ -26,30 +26,30 @@ enum State {
     Nowhere,
     /// A thread is about to copy the page to a GPU.
     Loading,
-    /// A GPU holds the page, equal to the file.
+    /// A GPU caches the page, with the same bytes as the file.
     Held(TierSlot),
 }
 
-/// State of one page. Every method is one step under the lock of the page's stripe.
+/// Cache state of one page. Every method is one step under the lock of the page's stripe.
 ///
-/// After a write to the file has ended, no GPU holds an older version of the page:
+/// After a write to the file has ended, no GPU caches an older version of the page:
 ///
-/// - A writer [begins](Self::begin_write) by taking the page off its GPU before the file changes, and
-///   [ends](Self::end_write) after the change. In between no thread can [claim](Self::claim) it.
-/// - A loader claims the page before it reads the file. A write that begins later voids the claim:
-///   [`loaded`](Self::loaded) compares the numbers of begun writes.
+/// - A writer [begins](Self::begin_write) by removing the page from its GPU before the file changes, and
+///   [ends](Self::end_write) after the change. In between no thread can [claim](Self::claim) the page.
+/// - A thread that copies the page to a GPU claims the page before it reads the file. A write that begins
+///   later makes the claim invalid: [`loaded`](Self::loaded) compares the numbers of begun writes.
 /// - A writer can put its new bytes on the GPU if no other write began before its own ended. Otherwise the
 ///   order of the two writes in the file is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TierEntry {
     state: State,
-    /// Number of begun writes, which may wrap.
+    /// Number of begun writes, which may wrap around.
     writes: u32,
     /// Number of writes in progress.
     writers: u32,
-    /// Clock of the last miss; 0 for never.
+    /// Count of all misses at the page's last recorded miss; 0 if there was none.
     missed: u32,
-    /// True if a write took the page off a GPU.
+    /// True if a write has evicted the page from a GPU.
     is_due: bool,
 }
 
@@ -152,7 +152,7 @@ impl TierEntry {
     }
 }
 
-/// Table of the pages of one piece of memory. An unused page takes no memory.
+/// Page table of one file device's memory. An unused page takes no memory.
 #[derive(Debug)]
 pub(super) struct PageMap(Box<[Mutex<Vec<TierEntry>>]>);
 

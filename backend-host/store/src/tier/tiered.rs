@@ -11,18 +11,18 @@ use super::card::{LANE_BYTES, LaneGuard, OwnedSlot, Reading, TierCard, TierLane}
 use super::map::{PageMap, TierSlot};
 use backend_host::parts::{Passage, ReadRange, Storage, Wiping};
 
-/// Longest elements that a kernel of the GPU gathers; copies collect longer ones.
+/// Maximum length in bytes of elements that a kernel of the GPU gathers; copies collect longer ones.
 const GATHERED_BYTES_MAX: usize = 1024;
-/// Least length of an update on a GPU, except for whole pages. A shorter write evicts the page, and the next
-/// read brings it back.
+/// Minimum length in bytes of an update on a GPU, except for whole pages. A shorter write evicts the page,
+/// and the next read caches it again.
 const UPDATED_BYTES_LEAST: usize = 4096;
-/// Most parts of one look-up.
+/// Maximum number of parts of one look-up.
 const PARTS_MAX: usize = 1 << 14;
 
-/// Memory with an optional cache on GPUs.
+/// Memory in a file, with an optional cache on GPUs.
 ///
-/// Writes first copy host memory to a private buffer. Host memory of the program may change during a copy,
-/// and file and GPU could receive different bytes.
+/// Writes first copy host memory to a private buffer. Otherwise the program could change its memory during
+/// the copy, and file and GPU could receive different bytes.
 #[derive(Debug)]
 pub(crate) struct Tiered<M> {
     below: M,
@@ -40,20 +40,20 @@ struct Above {
 #[derive(Clone, Copy, Debug)]
 struct Part {
     page: u64,
-    /// Offset in the page.
+    /// Byte offset in the page.
     skip: usize,
     bytes: usize,
     /// Address in host memory.
     host: *mut u8,
 }
 
-/// A part whose page is in a slot, with the thread counted as its reader.
+/// A part whose page is cached; the thread counts as a reader of its slot.
 type Hit<'a> = (Reading<'a>, Part);
 
 /// A part whose page the thread is about to copy to a GPU.
 type Load<'a> = (Claim<'a>, Part);
 
-/// The right to load a page, abandoned on drop.
+/// The right to copy a page to a GPU, given up on drop.
 struct Claim<'a> {
     map: &'a PageMap,
     page: u64,
@@ -62,7 +62,7 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Publishes the page in a slot; returns true if it still matches the file.
+    /// Records that a slot caches the page; returns true if the page still matches the file.
     fn loaded(mut self, slot: TierSlot) -> bool {
         self.is_used = true;
         self.map.with(self.page, |entry| entry.loaded(self.number, slot))
@@ -82,7 +82,7 @@ struct Write<'a> {
     map: &'a PageMap,
     part: Part,
     number: u32,
-    /// The slot that held the page.
+    /// The slot that cached the page before the write.
     taken: Option<OwnedSlot<'a>>,
     /// True if the slot contains the written bytes.
     is_in_slot: bool,
@@ -99,7 +99,7 @@ impl Drop for Write<'_> {
     }
 }
 
-/// A request to a GPU, and the parts that it serves.
+/// A request to a GPU, and the parts of pages that it reads.
 struct Fetch<'a> {
     /// Host memory of the request, offset in it, and ticket.
     asked: Result<(LaneGuard<'a>, usize, Ticket)>,
@@ -107,7 +107,7 @@ struct Fetch<'a> {
 }
 
 impl<'a> Fetch<'a> {
-    /// Submits requests to all GPUs, without a wait.
+    /// Submits requests to all GPUs, without waiting for them.
     fn begin(mut hits: Vec<Hit<'a>>) -> Vec<Self> {
         hits.sort_by_key(|(reading, _)| reading.card.number());
         let mut fetches = Vec::new();
@@ -119,7 +119,7 @@ impl<'a> Fetch<'a> {
         fetches
     }
 
-    /// Submits one request for parts of pages of one GPU; the lane's memory holds them consecutively.
+    /// Submits one request for parts of pages of one GPU. The lane's memory receives the parts consecutively.
     fn ask(hits: &[Hit<'a>]) -> Result<(LaneGuard<'a>, usize, Ticket)> {
         let card = hits[0].0.card;
         let lane = card.lane()?;
@@ -163,7 +163,8 @@ impl<'a> Fetch<'a> {
         Ok((lane, 0, ticket))
     }
 
-    /// Waits for the GPU and delivers the copied parts; reads from the file if the GPU fails.
+    /// Waits for the GPU and copies its parts to their targets. If the GPU fails, reads the parts from the
+    /// file.
     ///
     /// # Safety
     /// As [`Storage::read_all`] for the parts.
@@ -213,7 +214,7 @@ impl<M: Storage> Tiered<M> {
         &self.below
     }
 
-    /// Reads parts of pages, at most as many bytes as a lane holds.
+    /// Reads parts of pages, at most as many bytes as the memory of a lane has.
     ///
     /// # Safety
     /// As [`Storage::read_all`] for the parts.
@@ -238,7 +239,7 @@ impl<M: Storage> Tiered<M> {
         outcome
     }
 
-    /// Reads parts of uncached pages, and copies the pages to GPUs.
+    /// Reads parts of uncached pages from the file, and copies the pages to GPUs.
     ///
     /// # Safety
     /// As [`Storage::read_all`] for the parts.
@@ -263,7 +264,7 @@ impl<M: Storage> Tiered<M> {
         outcome
     }
 
-    /// Reads pages through the memory of a lane, which has room for them, and copies them to its GPU.
+    /// Reads pages into the memory of a lane, which is long enough, and copies them to its GPU.
     ///
     /// # Safety
     /// As [`Storage::read_all`] for the parts.
@@ -331,7 +332,7 @@ impl<M: Storage> Tiered<M> {
         Ok(())
     }
 
-    /// Writes consecutive parts of pages, at most as many bytes as a lane holds.
+    /// Writes consecutive parts of pages, at most as many bytes as the memory of a lane has.
     ///
     /// # Safety
     /// As [`Storage::write`] for the parts.
@@ -370,8 +371,8 @@ impl<M: Storage> Tiered<M> {
     }
 }
 
-/// Verifies the pages in a lane's memory and delivers parts of the correct ones. Reads the other parts from
-/// the file, and removes their pages from the GPU.
+/// Verifies the pages in a lane's memory and copies the parts of correct pages to their targets. Reads the
+/// other parts from the file, and removes their pages from the GPU.
 ///
 /// # Safety
 /// As [`Storage::read_all`] for the parts.
@@ -450,7 +451,7 @@ impl Above {
         ReadRange { offset: self.offset(part), to: part.host, bytes: part.bytes }
     }
 
-    /// Cuts ranges at page boundaries, and calls `work` with as many parts as fit in a lane.
+    /// Divides ranges at page boundaries, and calls `work` with as many parts as a lane can process.
     fn in_parts(
         &self,
         ranges: impl Iterator<Item = ReadRange>,
@@ -478,7 +479,8 @@ impl Above {
         work(&parts)
     }
 
-    /// Looks up parts: cached ones, pages to load, and all others as ranges.
+    /// Looks up parts in the page table. Returns cached parts, parts of pages to copy to a GPU, and all
+    /// others as ranges.
     fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<ReadRange>) {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();

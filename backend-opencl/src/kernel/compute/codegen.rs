@@ -10,7 +10,8 @@ use backend_api::kernel::{Op, Reg, ScalarFunction};
 use crate::kernel::launch::codegen::{called, function};
 use crate::kernel::text::{from_bits, index, name, unsigned_name, value_of};
 
-/// Maximal number of literals as parameters, so that programs with other literals share their kernels.
+/// Maximum number of literals that are kernel parameters: programs that differ only in these share their
+/// kernels.
 pub(super) const LITERALS_MAX: usize = 16;
 
 /// A program, specialised for one task and one layout of its sources.
@@ -19,20 +20,21 @@ pub(super) struct SpecializedProgram {
     program: Specialization,
     literals_used: usize,
     pub comparison: Option<Comparison>,
-    /// Stride, and common divisor of the addresses of all elements: at most 8.
+    /// For each source, its stride, and the greatest common divisor of the addresses of all elements: at most
+    /// 8.
     layouts: Vec<(u64, u64)>,
     /// For each distinct function, true if its loops read a clock.
     is_limited: Vec<bool>,
 }
 
-/// The comparison of a field with a value. The place of the field, its length and the value are parameters,
-/// so that all searches for fields of one alignment share their code.
+/// The comparison of a field with a value. The field's location, its length and the value are parameters. So
+/// all searches for fields of one alignment share their code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Comparison {
-    /// The index of the operation.
+    /// Index of the comparison in the program's list of operations.
     at: usize,
     pub source: usize,
-    /// The length of the words that are compared, in bytes.
+    /// Length in bytes of the words that the kernel compares.
     word: u64,
     /// True if the compared field is longer than one word.
     pub is_long: bool,
@@ -248,7 +250,8 @@ impl SpecializedProgram {
     }
 }
 
-/// A function that compares a field word by word. Of most fields it reads only the first word.
+/// Returns the OpenCL C function that compares a field word by word. Of most fields it reads only the first
+/// word.
 fn field_equals(word: u64) -> String {
     let of = unsigned_name(word as u32);
     format!(
@@ -264,7 +267,8 @@ fn field_equals(word: u64) -> String {
     )
 }
 
-/// As [`Type::key`], from the bits of floats alone, because some devices flush subnormal operands to zero.
+/// Returns the OpenCL C function for [`Type::key`]. It uses only the bits of floats, because some devices
+/// flush subnormal operands to zero.
 fn key_function(of: Type) -> String {
     let body = match of {
         Type::F32 => {

@@ -7,7 +7,7 @@ use backend_api::expr::ProgramCache;
 use super::codegen::LaunchKey;
 use crate::driver::objects::Program;
 
-/// A kernel of a built program.
+/// A kernel of a built program, and its memory needs.
 #[derive(Debug)]
 pub(super) struct BuiltKernel {
     pub program: Arc<Program>,
@@ -23,5 +23,5 @@ pub(crate) struct BuiltKernelCache {
     pub(super) texts: TextCache,
 }
 
-/// Cache of built texts, which may contain several kernels.
+/// Cache of built OpenCL C texts, which may contain several kernels.
 pub(super) type TextCache = ProgramCache<Arc<str>, Program>;

@@ -24,7 +24,7 @@ use backend_api::kernel::{
 use self::division::{Region, Split};
 use crate::kernel::text::{binary, from_bits, index, name, to_bits, unsigned_name, value_of};
 
-/// Key of a kernel's code; all other properties are arguments.
+/// Cache key of a kernel's code; all other properties of a launch are kernel arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LaunchKey {
     pub kernel: VerifiedKernel,
@@ -43,7 +43,7 @@ pub(super) struct LaunchKey {
     pub is_split: bool,
 }
 
-/// Layout of a view.
+/// Layout of a view's elements in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewShape {
     pub stride: u64,
@@ -84,8 +84,8 @@ impl LaunchKey {
     }
 }
 
-/// Returns the text of a function that kernels call, after the bytes of its tables. Its accesses out of
-/// bounds are not reported. With a time limit it has more parameters: `late`, `ticks`, `limit` and `item`.
+/// Returns the OpenCL C text of a function that kernels call, with its tables. Accesses out of bounds in it
+/// are not reported. With a time limit it has additional parameters: `late`, `ticks`, `limit` and `item`.
 pub(in crate::kernel) fn function(number: usize, function: &ScalarFunction, has_time_limit: bool) -> String {
     let called = &called(number);
     let shape = LaunchKey {
@@ -129,7 +129,7 @@ pub(in crate::kernel) fn function(number: usize, function: &ScalarFunction, has_
     writer.text
 }
 
-/// Name of a function in OpenCL C.
+/// Returns the OpenCL C name of function `number`.
 pub(in crate::kernel) fn called(number: usize) -> String {
     format!("call_{number}")
 }
@@ -137,11 +137,11 @@ pub(in crate::kernel) fn called(number: usize) -> String {
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
 const FENCE: &str = "mem_fence(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);";
 
-/// A block or loop around the code that is being written.
+/// A block or loop that encloses the code being written.
 struct Label {
     site: u32,
     is_loop: bool,
-    /// True if a jump names its end, or its back edge.
+    /// True if a jump leads to its end or its next iteration by a C label.
     leaves: bool,
     continues: bool,
 }
@@ -149,21 +149,21 @@ struct Label {
 struct Writer<'a> {
     shape: &'a LaunchKey,
     body: &'a Body,
-    /// True if the items of a group synchronise; and the loops that the group runs together.
+    /// True if the items of a group synchronise. `common` has the loops that the group runs together.
     meets: bool,
     common: Vec<u32>,
     text: String,
     indent: usize,
     site: u32,
     labels: Vec<Label>,
-    /// Division of the code if one work-item runs a group, and the current loop over its items.
+    /// If one work-item runs a group: the division of the code, and the current loop over the group's items.
     split: Option<&'a Split>,
     region: Option<Region>,
-    /// Number of the function, if it is not a kernel.
+    /// Number of the function, if the code is not a kernel.
     function: Option<usize>,
 }
 
-/// Length of the values that lanes exchange, if they do.
+/// Length in bytes of the values that lanes exchange; `None` if they exchange none.
 fn lanes_bytes(body: &Body) -> Option<u32> {
     let mut bytes = None;
     body.operations(|_, op| {
@@ -175,7 +175,7 @@ fn lanes_bytes(body: &Body) -> Option<u32> {
     bytes
 }
 
-/// Result of an atomic operation on `old`.
+/// Returns the value that an atomic operation stores in place of `old`.
 fn changed(op: Rmw, of: Type, value: &str) -> String {
     let how = match op {
         Rmw::Add => Binary::Add,
@@ -191,7 +191,7 @@ fn changed(op: Rmw, of: Type, value: &str) -> String {
     binary(how, of, "old", value)
 }
 
-/// Name of an atomic function with one operand.
+/// Returns the name of an OpenCL atomic function with one operand.
 fn named(op: Rmw) -> &'static str {
     match op {
         Rmw::Add => "add",
@@ -204,7 +204,7 @@ fn named(op: Rmw) -> &'static str {
     }
 }
 
-/// Tests whether a number is inside the allocated part of the private memory, and aligned.
+/// Returns the test that a number is in the allocated part of the private heap, and aligned.
 fn in_private_heap(of: Type, at: &str) -> String {
     let bytes = of.bytes();
     format!("{at} % {bytes}ul == 0ul && {at} < top && top - {at} >= {bytes}ul")
@@ -294,7 +294,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the loop of a work-item over its items.
+    /// Writes the loop of a work-item over the items of the launch.
     fn items(&mut self) {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
@@ -331,7 +331,7 @@ impl<'a> Writer<'a> {
         self.line("}");
     }
 
-    /// Declares the variables of an item.
+    /// Declares the variables of an item of the launch.
     fn variables(&mut self) {
         self.line("uint failed = 0u, site = 0u;");
         self.line("ulong detail = 0ul;");
@@ -348,7 +348,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Starts the time of an item or a group, unless another one has exceeded the limit.
+    /// Starts the time limit of an item or a group, unless another one has exceeded its limit.
     fn begin_time(&mut self) {
         if self.shape.has_time_limit {
             self.line("if (report[2] >> 31)");
@@ -395,7 +395,7 @@ impl<'a> Writer<'a> {
         of_group.map(declare).collect()
     }
 
-    /// Defines `PLACE_view(base, at)`: address of byte `at` of a base.
+    /// Defines the macro `PLACE_view(base, at)`: the address of byte `at` of a memory range.
     fn places(&mut self, view: usize, shape: &ViewShape) {
         let mut all = String::new();
         for (base, (pieces, shift)) in shape.bases.iter().enumerate() {
@@ -606,7 +606,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes code for an index in bounds; otherwise it is a failure, and a register gets 0.
+    /// Writes code for an access in bounds. If the index is out of bounds, the code records a failure, and
+    /// the register gets 0.
     fn checked(&mut self, inside: &str, then: &[String], (site, at, to): (u32, &str, Option<&str>)) {
         self.line(&format!("if ({inside}) {{"));
         for line in then {
@@ -620,7 +621,7 @@ impl<'a> Writer<'a> {
         self.line("}");
     }
 
-    /// Allocates private memory.
+    /// Writes code that allocates memory of the private heap.
     fn take(&mut self, site: u32, to: &str, bytes: &str) {
         for line in [
             "{".into(),
@@ -640,7 +641,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the test of an element's existence, and code that computes the field's `base` and `byte`.
+    /// Returns the test that an element exists, and code that computes the field's `base` and `byte`.
     fn field(&self, view: u16, at: &str, offset: u32) -> (String, Vec<String>) {
         let shape = &self.shape.views[usize::from(view)];
         let (inside, element) = match self.body.views[usize::from(view)].access {
@@ -667,8 +668,8 @@ impl<'a> Writer<'a> {
         (inside, find)
     }
 
-    /// Returns two bools: true if a field is aligned to its length, and true if it may cross the boundary of
-    /// two pieces.
+    /// Returns two bools: true if a field is aligned to its length, and true if it may span two pieces
+    /// (OpenCL buffers).
     fn lies(&self, view: u16, offset: u32, bytes: u32) -> (bool, bool) {
         let shape = &self.shape.views[usize::from(view)];
         let is_aligned = (shape.align | u64::from(offset)).is_multiple_of(bytes.into());
@@ -740,7 +741,8 @@ impl<'a> Writer<'a> {
         self.checked(&inside, &then, (site, &at, to.as_deref()));
     }
 
-    /// A subgroup operation: values go through local memory, with a barrier between writes and reads.
+    /// Writes a subgroup operation: values pass through local memory, with a barrier between writes and
+    /// reads.
     fn subgroup_op(&mut self, how: SubgroupOp, to: Reg, of: Reg) {
         let (found, value, to_name) = (self.of(of), r(of), r(to));
         let leave = |value: &str| {
@@ -861,8 +863,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Returns lines that combine the value of a lane with the value of the lane `apart` below it (a scan), or
-/// of its partner `apart` away (a reduction).
+/// Returns lines that combine the value of a lane with another lane's value: the lane `apart` below it (a
+/// scan), or its partner `apart` away (a reduction).
 fn combining_step(op: Binary, of: Type, apart: u32, is_scan: bool) -> Vec<String> {
     let lane = |at: String| from_bits(of, &format!("lanes[{at}]"));
     let of_type = name(of);

@@ -12,11 +12,11 @@ use crate::host_memory::HostPiece;
 use crate::memory::OwnMemory;
 use crate::queue::{OpenClSubmission, QueueScratch};
 
-/// Items of a group, if the kernel does not specify it and the device supports this number.
+/// Number of work-items of a group if the kernel does not specify it and the device supports this number.
 const GROUP_LEN: usize = 256;
 
-/// Code of a kernel for this device, if there is any, the device supports its group, and each view is
-/// contiguous in one buffer.
+/// Returns the program's own code of a kernel for this device, if there is some, the device supports its
+/// group, and each view is contiguous in one buffer.
 pub(super) fn code_of<'a>(core: &OpenClCore, launch: &Launch<'a>, views: &[ViewPlaces]) -> Option<&'a Code> {
     let is_run = |view: &ViewPlaces| matches!(view.bases[..], [(_, _, 1, _)]);
     let group = launch.kernel.body().group_len.unwrap_or(1) as usize;
@@ -25,7 +25,7 @@ pub(super) fn code_of<'a>(core: &OpenClCore, launch: &Launch<'a>, views: &[ViewP
     (code.submission().is_some() || code.texts()[1].is_some()).then_some(code)
 }
 
-/// Returns the program of a text, and builds it if it is not in the cache.
+/// Returns the OpenCL program of a text, and builds it if it is not in the cache.
 pub(super) fn built(core: &OpenClCore, code: &Code) -> Result<Arc<Program>> {
     let texts = &core.launches.texts;
     let text = code.texts()[1].map_or_else(|| "".into(), Arc::clone);
@@ -37,7 +37,7 @@ pub(super) fn built(core: &OpenClCore, code: &Code) -> Result<Arc<Program>> {
     Ok(texts.add(text, program).0)
 }
 
-/// Runs a checked launch.
+/// Submits a checked launch.
 pub(super) fn launch(
     submission: &mut OpenClSubmission<'_>,
     launch: &Launch<'_>,

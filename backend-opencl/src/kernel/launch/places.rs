@@ -6,14 +6,14 @@ use backend_api::DeviceSpan;
 
 use crate::memory::Buffer;
 
-/// Places of a view: for each base the buffer, the first accessed piece, the number of pieces, and the
-/// offset.
+/// Memory of a view. For each memory range: the buffer, the first accessed piece, the number of pieces, and
+/// the byte offset.
 pub(crate) struct ViewPlaces {
     pub(super) bases: Vec<(Arc<Buffer>, usize, usize, u64)>,
 }
 
 impl ViewPlaces {
-    /// Returns the places of bases in these buffers.
+    /// Returns the pieces of memory ranges in these buffers.
     pub(crate) fn new<'a>(
         ranges: impl Iterator<Item = (DeviceSpan<'a>, u64)>,
         buffers: Vec<Arc<Buffer>>,

@@ -34,7 +34,7 @@ pub fn each(test: impl Fn(&Bucket)) {
     }
 }
 
-/// Configuration with at most `most` retries, almost without delay.
+/// Returns a client configuration with at most `most` retries, almost without delay.
 fn retries(most: usize) -> RetryConfig {
     let backoff = BackoffConfig {
         init_backoff: Duration::from_millis(1),
@@ -140,7 +140,7 @@ fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectSto
     Arc::new(client.build().expect("the settings of the S3 client must be valid"))
 }
 
-/// Waits for a request of the test itself, in a separate runtime.
+/// Blocks on a request of the test itself, in a separate async runtime.
 fn wait_for<T>(work: impl Future<Output = object_store::Result<T>>) -> T {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("the runtime must start");

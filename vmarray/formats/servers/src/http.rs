@@ -61,7 +61,7 @@ impl Message {
     }
 }
 
-/// Reads chunks, each after its length in hexadecimal digits, unchanged.
+/// Reads the chunks of a body, each after its length in hexadecimal digits, and appends them unchanged.
 fn read_pieces(from: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
     loop {
         let mut line = String::new();

@@ -21,7 +21,7 @@ struct Peer {
 }
 
 impl Moto {
-    /// Starts it with the Python of the environment; none if the environment names no Python.
+    /// Starts the server with the Python of the environment; `None` if the environment names no Python.
     pub(crate) fn start() -> Option<Self> {
         let python = std::env::var_os("VMARRAY_FORMATS_PYTHON")?;
         let mut process = Command::new(python)

@@ -10,7 +10,7 @@ use crate::http::Message;
 /// Kind of a failure that the proxy causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server does not receive the request; the response has this status.
+    /// The proxy does not forward the request, and responds with this status.
     Status(u16),
     /// The connection ends before the server receives the request.
     Lost,
@@ -34,10 +34,10 @@ pub struct Request {
     pub fault: Option<Fault>,
 }
 
-/// Returns the failure of a request, if it fails.
+/// Function that returns the failure of a request, if it is to fail.
 type Decide = dyn FnMut(&Request) -> Option<Fault> + Send;
 
-/// State of all connections.
+/// State that all connections of a proxy share.
 struct Shared {
     to: u16,
     decide: Mutex<Box<Decide>>,
@@ -86,7 +86,7 @@ impl Proxy {
     }
 }
 
-/// Forwards the requests of a connection in order, each over its own connection.
+/// Forwards the requests of a client's connection in order, each over a new connection to the server.
 fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
     client.set_nodelay(true)?;
     let (mut from, mut to) = (BufReader::new(client), client);
@@ -134,7 +134,7 @@ fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// Sends a request to the server.
+/// Sends a request to the server, and returns the response.
 fn pass_on(port: u16, asked: &Message) -> io::Result<Message> {
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     server.set_nodelay(true)?;
@@ -153,7 +153,7 @@ fn pass_on(port: u16, asked: &Message) -> io::Result<Message> {
     }
 }
 
-/// Error code of S3 for a status.
+/// Returns S3's error code for an HTTP status.
 fn code_of(status: u16) -> &'static str {
     match status {
         403 => "AccessDenied",

@@ -18,7 +18,7 @@ use crate::keys::Keys;
 pub struct S3s {
     pub(crate) port: u16,
     pub(crate) keys: Keys,
-    /// Folder of the buckets, while there are any.
+    /// Folder that contains the buckets, while there are any.
     folder: PathBuf,
     buckets: Mutex<usize>,
 }
@@ -63,7 +63,8 @@ impl S3s {
         fs::remove_dir_all(self.folder.join(bucket)).expect("the bucket must exist");
     }
 
-    /// Forgets a bucket, which may already be removed; the last one removes all files of the server.
+    /// Removes a bucket from the server's list; it may already be deleted. The last one removes all files of
+    /// the server.
     pub(crate) fn forget(&self, bucket: &str) {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         *buckets -= 1;

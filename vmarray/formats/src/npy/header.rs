@@ -11,27 +11,28 @@ use crate::files;
 use crate::options::ByteOrder;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Length of the part before the text: magic, version, and text length in at most four bytes.
+/// Maximum length in bytes of the part before the header's text: magic, version, and text length.
 const PREFIX_MAX: usize = 12;
-/// The maximum length of the text. A type of a thousand fields has some tens of thousands of bytes.
+/// Maximum length of the header's text in bytes. A type of a thousand fields has some tens of thousands of
+/// bytes.
 const TEXT_MAX: u64 = 1 << 20;
 /// The maximum number of axes, as in NumPy.
 const AXES_MAX: usize = 64;
-/// Alignment of the first element.
+/// Alignment of the first element in the file, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// Description of the elements of a file.
+/// Parsed header: description of the elements of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) of: DataType,
     pub(super) is_first_fastest: bool,
     pub(super) shape: Vec<usize>,
-    /// Offset of the first element.
+    /// Byte offset of the first element in the file.
     pub(super) offset: u64,
 }
 
 impl Header {
-    /// Reads and validates the header of a file of a length.
+    /// Reads and validates the header of a file of `file_bytes` bytes.
     pub(super) fn read(file: &File, path: &Path, file_bytes: u64) -> Result<Self> {
         let malformed = |reason: &str| Error::malformed(path, reason);
         let mut prefix = [0; PREFIX_MAX];
@@ -80,7 +81,7 @@ impl Header {
         Ok(Self { of, is_first_fastest, shape, offset })
     }
 
-    /// The bytes of a header, with the last axis fastest.
+    /// Returns the bytes of a header for row-major elements.
     pub(super) fn bytes(of: &DataType, shape: &[usize]) -> Result<Vec<u8>, String> {
         let mut text = format!("{{'descr': {}, 'fortran_order': False, 'shape': (", described(of)?);
         for extent in shape {
@@ -108,7 +109,7 @@ impl Header {
     }
 }
 
-/// Reason for an unreadable text.
+/// Reason why a header's text cannot be read.
 #[derive(Debug)]
 enum Fault {
     Malformed(String),
@@ -167,7 +168,7 @@ fn extents_of(extents: &[Literal]) -> Result<Vec<usize>, Fault> {
         .collect()
 }
 
-/// The type of a `descr`, or of one of its fields.
+/// Parses the type in a `descr`, or in one of its fields.
 fn type_of(value: &Literal) -> Result<DataType, Fault> {
     match value {
         Literal::Text(code) => number_of(code),
@@ -241,7 +242,7 @@ fn number_of(code: &str) -> Result<DataType, Fault> {
     Ok(DataType::Number(number, order))
 }
 
-/// A type as a `descr`.
+/// Returns a type as the text of a `descr`.
 fn described(of: &DataType) -> Result<String, String> {
     match of {
         DataType::Number(number, order) => {

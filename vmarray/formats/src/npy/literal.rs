@@ -1,6 +1,6 @@
 //! Parser for the subset of Python literals in the headers of `.npy` files.
 
-/// A value.
+/// A Python literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Literal {
     Text(String),
@@ -12,11 +12,11 @@ pub(super) enum Literal {
     Named(Vec<(String, Self)>),
 }
 
-/// Maximum nesting of values.
+/// Maximum nesting of literals.
 const DEPTH_MAX: u32 = 32;
 
 impl Literal {
-    /// Parses a text with one value.
+    /// Parses a text that consists of one literal.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut rest = Rest { text, at: 0 };
         let value = rest.value(0)?;
@@ -33,7 +33,7 @@ struct Rest<'a> {
 }
 
 impl Rest<'_> {
-    /// The next non-blank character, without consuming it.
+    /// Returns the next non-blank character, without consuming it.
     fn next(&mut self) -> Option<char> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start_matches([' ', '\t', '\r', '\n', '\x0c']);
@@ -153,7 +153,7 @@ impl Rest<'_> {
     }
 }
 
-/// The character after a backslash.
+/// Parses the escape sequence after a backslash.
 fn escaped(chars: &mut std::str::CharIndices<'_>) -> Result<char, String> {
     let kind = chars.next().map(|(_, kind)| kind);
     let digits = match kind {

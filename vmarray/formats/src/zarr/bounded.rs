@@ -14,17 +14,17 @@ use zarrs::array::{
 use zarrs::metadata::Configuration;
 use zarrs::plugin::{ExtensionName, ZarrVersion};
 
-/// The codec of encoded bytes.
+/// The format of encoded bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EncodedBy {
     Zstd,
     Gzip,
     Blosc,
-    /// A checksum behind the bytes. The codec of the crate `zarrs` does not compare it in partial reads.
+    /// A checksum after the bytes. The codec of the crate `zarrs` does not verify it in partial reads.
     Crc32c,
 }
 
-/// A codec with bounded decoding, always of a whole chunk.
+/// A codec whose decoding has a length limit; it always decodes a whole chunk.
 #[derive(Debug)]
 pub(super) struct BoundedCodec {
     pub(super) of: EncodedBy,

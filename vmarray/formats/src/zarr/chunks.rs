@@ -6,17 +6,17 @@ use zarrs::storage::ReadableWritableStorageTraits;
 use super::leaves::LeafArray;
 use crate::options::FileOptions;
 
-/// Approximate bytes of chunks in RAM at a time.
+/// Approximate limit in bytes for all chunks in RAM at a time.
 const IN_RAM: usize = 1 << 30;
 
-/// An array without a description in its store, so that no reader finds it.
+/// An array whose description is not written yet, so readers do not find it.
 pub(super) type Undescribed = (LeafArray, Array<dyn ReadableWritableStorageTraits>);
 
-/// The target arrays of chunks.
+/// The arrays to which chunks are written.
 pub(super) struct ChunkArrays(pub(super) Vec<Undescribed>);
 
 impl ChunkArrays {
-    /// Writes the chunk at a place; `bytes` is scratch memory.
+    /// Writes the chunk with index `place` in each array; `bytes` is scratch memory.
     pub(super) fn store(
         &self,
         place: &[u64],
@@ -32,13 +32,14 @@ impl ChunkArrays {
     }
 }
 
-/// Reduces the number of threads for long chunks, because each thread has several copies of one.
+/// Reduces the number of threads for long chunks, because each thread needs RAM for several copies of a
+/// chunk.
 pub(super) fn limit_threads<T>(chunk_len: usize, options: &mut FileOptions<'_>) {
     let bytes = chunk_len.saturating_mul(size_of::<T>()).max(1).saturating_mul(3);
     options.threads = options.threads.min(IN_RAM / bytes).max(1);
 }
 
-/// Threads of zarrs within one chunk: none, because chunks run in parallel.
+/// Options for codecs of zarrs: no threads within a chunk, because several chunks are processed in parallel.
 pub(super) fn codec_options(options: &FileOptions<'_>) -> CodecOptions {
     let codecs = CodecOptions::default();
     if options.threads > 1 { codecs.with_concurrent_target(1) } else { codecs }

@@ -25,7 +25,7 @@ use crate::views::FileView;
 /// Approximate default length of a chunk in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Writes the chunks of arrays at a node.
+/// Writes the chunks of the arrays at a node (a path in the store).
 pub(super) fn write_chunks<V>(
     store: &ReadableWritableStorage,
     path: &Path,
@@ -55,7 +55,8 @@ where
     Ok(chunks.arrays.0)
 }
 
-/// Writes descriptions of arrays after their chunks, and of their groups; the root comes last.
+/// Writes the descriptions of arrays and of their groups, after the chunks. The root comes last, because it
+/// makes the store valid.
 pub(super) fn describe(store: &ReadableWritableStorage, path: &Path, arrays: &[Undescribed]) -> Result<()> {
     let mut groups = BTreeSet::new();
     for (_, array) in arrays {
@@ -70,11 +71,11 @@ pub(super) fn describe(store: &ReadableWritableStorage, path: &Path, arrays: &[U
     Ok(())
 }
 
-/// A new array.
+/// A new array to create.
 struct Description<'a, T> {
     leaf: &'a LeafArray,
     shape: &'a [usize],
-    /// Extents of a chunk, or of a shard.
+    /// Extents of the stored unit: a chunk, or a shard.
     stored: &'a [usize],
     chunk: &'a [usize],
     encoding: &'a Encoding<T>,
@@ -120,7 +121,7 @@ impl<T: Element> Description<'_, T> {
         builder.build(store.clone(), &format!("/{node}")).map_err(Error::zarr(path))
     }
 
-    /// The names of axes. Axes within an element have the name of its field.
+    /// Returns the names of axes. Axes within an element are named after its field.
     fn axis_names(&self) -> Result<Vec<String>> {
         let axes = self.shape.len();
         let mut names = self.encoding.axis_names.clone();
@@ -135,7 +136,7 @@ impl<T: Element> Description<'_, T> {
     }
 }
 
-/// Checks that this crate can read the chunks and shards.
+/// Checks that this crate can read chunks and shards of these extents.
 fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path: &Path) -> Result<()> {
     for extents in [stored, chunk] {
         if extents.len() != axes {
@@ -165,7 +166,7 @@ fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path
     Ok(())
 }
 
-/// The default extents of a chunk.
+/// Returns the default extents of a chunk.
 fn default_chunk<V: FileView>(view: V) -> Vec<usize> {
     if let Some(tile) = view.tile_extents() {
         return tile;

@@ -32,11 +32,11 @@ pub(super) fn read_box<'a>(
 /// A failed read of chunks.
 enum Failure {
     Storage(ArrayError),
-    /// The bytes are not a valid chunk, for this reason.
+    /// The bytes are not a valid chunk; the text is the reason.
     Damage(String),
 }
 
-/// Reads chunks, and classifies the failure.
+/// Reads chunks, and classifies a failure as damage or as a failure of the storage.
 fn decoded<B>(read: impl FnOnce() -> Result<B, ArrayError>) -> Result<B, Failure> {
     // A damaged index can make zarrs panic by an overflow, even while zarrs formats the error. Unwinding is
     // safe, because later code uses no value that a panic has left incomplete.
@@ -53,7 +53,7 @@ fn classified(error: ArrayError) -> Failure {
     }
 }
 
-/// True if the storage failed, false if the decoding did.
+/// Returns true if the storage failed, false if the decoding failed.
 fn is_of_storage(error: &ArrayError) -> bool {
     use zarrs::storage::StorageError::InvalidByteRangeError;
     match error {
@@ -65,7 +65,7 @@ fn is_of_storage(error: &ArrayError) -> bool {
     }
 }
 
-/// The key of the damaged chunk of a box: each is read alone if there are several.
+/// Returns the key of the damaged chunk in a box. If the box has several chunks, reads each one separately.
 fn damaged_chunk(stored: &Stored, bounds: &ArraySubset, codecs: &CodecOptions) -> String {
     let array = &stored.array;
     let chunks = array.chunks_in_array_subset(bounds).ok().flatten();

@@ -8,8 +8,8 @@ use zarrs::storage::{
     Bytes, MaybeBytesIterator, ReadableStorageTraits, ReadableWritableStorage, StorageError, StoreKey,
 };
 
-/// Reader of the chunks of an array. A missing chunk has fill values as long as the description of the array
-/// exists, which is checked each time: a removed store has no contents.
+/// Reader of the chunks of an array. A missing chunk has fill values if the description of the array exists.
+/// The reader checks that each time, because a removed store has no contents.
 pub(super) struct Described {
     store: ReadableWritableStorage,
     description: StoreKey,
@@ -20,7 +20,7 @@ impl Described {
         Self { store, description }
     }
 
-    /// The chunk, or `None` if only the description exists.
+    /// Returns the chunk; `None` if only the description exists. Fails if neither exists.
     fn expect<B>(&self, found: Option<B>) -> Result<Option<B>, StorageError> {
         if found.is_none() {
             expect(&self.store, &self.description)?;
@@ -29,7 +29,7 @@ impl Described {
     }
 }
 
-/// Fails if the description is missing.
+/// Returns an error if the description is missing.
 pub(super) fn expect(store: &ReadableWritableStorage, description: &StoreKey) -> Result<(), StorageError> {
     if store.size_key(description)?.is_some() {
         return Ok(());

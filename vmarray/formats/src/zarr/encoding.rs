@@ -166,7 +166,7 @@ impl<T: Element> Encoding<T> {
         self
     }
 
-    /// The codecs from numbers of a length to stored bytes.
+    /// Returns the codecs for numbers of a length: from numbers to stored bytes.
     pub(super) fn codecs(
         &self,
         number_bytes: usize,
@@ -198,7 +198,7 @@ impl<T: Element> Default for Encoding<T> {
 }
 
 impl Compression {
-    /// The codecs for numbers of a length; an error names a missing one.
+    /// Returns the codecs for numbers of a length; an error names a codec that this build lacks.
     fn codecs(self, number_bytes: usize) -> Result<Vec<Arc<dyn BytesToBytesCodecTraits>>, String> {
         Ok(match self {
             Self::None => Vec::new(),

@@ -14,14 +14,14 @@ use zarrs::storage::{
 use super::grid::CHUNK_MAX;
 use crate::error::{Error, Result};
 
-/// The maximum bytes read at once: the longest chunk, uncompressed.
+/// Maximum bytes of a file that are read at once: the longest chunk, uncompressed.
 pub(super) const FILE_MAX: u64 = 2 * CHUNK_MAX;
 
-/// A store whose files are old or new, never partly written.
+/// A folder store whose files are replaced atomically.
 #[derive(Debug)]
 struct Folder(FilesystemStore);
 
-/// True if a file of a length has all bytes of a range.
+/// Returns true if a file of `bytes` bytes contains a range.
 fn is_within(range: &ByteRange, bytes: u64) -> bool {
     match range {
         ByteRange::FromStart(start, len) => {
@@ -31,12 +31,12 @@ fn is_within(range: &ByteRange, bytes: u64) -> bool {
     }
 }
 
-/// An existing folder, which other programs may read.
+/// Opens an existing folder, which other programs may read.
 pub(super) fn open(path: &Path) -> Result<ReadableWritableStorage> {
     Ok(Arc::new(Folder(store(path)?)))
 }
 
-/// A new folder without readers.
+/// Creates a new folder, which no program reads yet.
 pub(super) fn create(path: &Path) -> Result<ReadableWritableStorage> {
     Ok(Arc::new(store(path)?))
 }

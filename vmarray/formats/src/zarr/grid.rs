@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::pieces::{Piece, element_count};
 
-/// Most bytes of a chunk or shard.
+/// Maximum bytes of a chunk or shard.
 pub(super) const CHUNK_MAX: u64 = 1 << 30;
 
 /// A box of a chunked array; chunks at the far edges extend beyond the array.
@@ -14,19 +14,19 @@ pub(super) struct Grid {
     pub(super) chunk: Vec<usize>,
 }
 
-/// A chunk, and its overlap with a box.
+/// A chunk, and the part of it that a box contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
-    /// Its index among the chunks, along each axis.
+    /// Index of the chunk among the chunks, along each axis.
     pub(super) place: Vec<u64>,
-    /// The elements of the overlap, as indices of the array.
+    /// The elements of the part, as index ranges of the array.
     pub(super) part: Vec<Range<usize>>,
-    /// The first element of the chunk.
+    /// The index of the chunk's first element, along each axis.
     origin: Vec<usize>,
 }
 
 impl Grid {
-    /// The whole array.
+    /// Returns the grid of the whole array.
     pub(super) fn whole(shape: &[usize], chunk: &[usize]) -> Self {
         Self { bounds: shape.iter().map(|extent| 0..*extent).collect(), chunk: chunk.to_vec() }
     }
@@ -48,13 +48,13 @@ impl Grid {
         element_count(&lengths(&self.bounds))
     }
 
-    /// Maximum number of elements of an overlap.
+    /// Maximum number of elements that the box and one chunk have in common.
     pub(super) fn largest(&self) -> usize {
         let most = self.bounds.iter().zip(&self.chunk).map(|(of, chunk)| of.len().min(*chunk));
         element_count(&most.collect::<Vec<_>>())
     }
 
-    /// One of the chunks.
+    /// Returns chunk number `number` of the box.
     pub(super) fn cell(&self, number: usize) -> Cell {
         let (counts, mut rest) = (self.counts(), number);
         let mut place = vec![0; counts.len()];
@@ -69,26 +69,26 @@ impl Grid {
         Cell { part: part.collect(), origin, place: place.into_iter().map(|at| at as u64).collect() }
     }
 
-    /// The overlap, as a piece of a view of the box.
+    /// Returns the part of the box in the chunk, as a piece of a view of the box.
     pub(super) fn piece(&self, cell: &Cell) -> Piece {
         let bounds = cell.part.iter().zip(&self.bounds);
         let bounds = bounds.map(|(part, of)| part.start - of.start..part.end - of.start).collect();
         Piece { bounds, start: None }
     }
 
-    /// Number of elements of a chunk within an array of a shape.
+    /// Returns the elements of a chunk that are within an array of this shape.
     pub(super) fn within(&self, cell: &Cell, shape: &[usize]) -> Vec<Range<usize>> {
         let axes = cell.origin.iter().zip(self.chunk.iter().zip(shape));
         axes.map(|(start, (chunk, extent))| *start..start.saturating_add(*chunk).min(*extent).max(*start))
             .collect()
     }
 
-    /// Copies elements of a box of the array to their places in a chunk's memory.
+    /// Copies elements of a box of the array to their positions in a chunk's memory.
     pub(super) fn put<T: Copy>(&self, cell: &Cell, of: &[Range<usize>], elements: &[T], chunk: &mut [T]) {
         self.rows(cell, of, |place, row| chunk[place..][..row.len()].copy_from_slice(&elements[row]));
     }
 
-    /// Copies elements of a box of the array from their places in a chunk's memory.
+    /// Copies elements of a box of the array from their positions in a chunk's memory.
     pub(super) fn take<T: Copy>(&self, cell: &Cell, of: &[Range<usize>], chunk: &[T], elements: &mut [T]) {
         self.rows(cell, of, |place, row| {
             let len = row.len();
@@ -96,8 +96,8 @@ impl Grid {
         });
     }
 
-    /// Calls `work` for each row of a box, with its place in the chunk's memory and its range of elements of
-    /// the box.
+    /// Calls `work` for each row of a box, with its position in the chunk's memory and its range of elements
+    /// of the box.
     fn rows(&self, cell: &Cell, of: &[Range<usize>], mut work: impl FnMut(usize, Range<usize>)) {
         let lengths = lengths(of);
         let Some((row, outer)) = lengths.split_last().filter(|(row, _)| **row > 0) else { return };

@@ -118,12 +118,12 @@ impl<T: Element + KernelType> Zarr<T> {
     }
 }
 
-/// Chunks as pages.
+/// Storage of an array whose pages are the chunks of a store.
 struct Home<T> {
     store: Zarr<T>,
-    /// Pages, in tile order.
+    /// The chunks in tile order: page `n` of the array is chunk `n`.
     grid: Grid,
-    /// Target of written chunks; `None` for a read-only array.
+    /// Arrays that receive written chunks; `None` for a read-only array.
     writes: Option<ChunkArrays>,
     codecs: CodecOptions,
 }
@@ -142,7 +142,7 @@ impl<T: Element + KernelType> Home<T> {
         element_count(&self.grid.chunk)
     }
 
-    /// Reads a chunk, with zeroes beyond the edges.
+    /// Reads a chunk; elements beyond the edges of the array are zero.
     fn read(&self, page: u64, chunk: &mut [T]) -> Result<()> {
         let cell = self.grid.cell(page as usize);
         let len = element_count(&lengths(&cell.part));
@@ -156,7 +156,7 @@ impl<T: Element + KernelType> Home<T> {
         Ok(())
     }
 
-    /// Writes a chunk, with fill values beyond the edges, because the array may grow there.
+    /// Writes a chunk. Elements beyond the edges get the fill value, because the array may grow there.
     fn write(&self, page: u64, chunk: &mut [T]) -> Result<()> {
         let Some(writes) = &self.writes else {
             return Err(Error::unsupported(
@@ -217,7 +217,7 @@ impl<T: Element + KernelType> Backing for Home<T> {
     }
 }
 
-/// Converts an error to one of a page: invalid chunks are damaged, system errors stay.
+/// Converts an error to an I/O error of a page: invalid chunks become `InvalidData`, system errors stay.
 fn io_error(error: Error) -> io::Error {
     let kind = match &error {
         Error::Corrupted { .. } | Error::Malformed { .. } => io::ErrorKind::InvalidData,

@@ -9,27 +9,27 @@ use vmarray::kernel::KernelType;
 use crate::data_type::{DataType, NumberKind};
 use crate::error::Result;
 
-/// The path of an item within a node.
+/// Returns the path of a node's item: the two paths joined by a slash.
 pub(super) fn joined(node: &str, path: &str) -> String {
     if node.is_empty() || path.is_empty() { format!("{node}{path}") } else { format!("{node}/{path}") }
 }
 
-/// The numbers of elements in one array of a store.
+/// A leaf: numbers of each element that one array of a store has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LeafArray {
     /// The path of field names, joined by slashes; empty for an element that is not a struct.
     pub(super) path: String,
     pub(super) number: NumberKind,
-    /// The additional axes of the array: lengths of arrays in an element.
+    /// Additional axes of the array: the lengths of arrays in an element.
     pub(super) axes: Vec<usize>,
-    /// Offsets of runs of bytes in an element, in array order.
+    /// Byte offsets of contiguous runs in an element, in array order.
     runs: Vec<usize>,
     run_bytes: usize,
     element_bytes: usize,
 }
 
 impl LeafArray {
-    /// The leaves of a type.
+    /// Returns the leaves of an element type.
     pub(super) fn of<T: KernelType + Element>(path: &Path) -> Result<Vec<Self>> {
         let mut leaves = Vec::new();
         add(&DataType::of::<T>(path)?, "", &[], 0, &mut leaves);
@@ -69,7 +69,7 @@ impl LeafArray {
     }
 }
 
-/// Adds the leaves of a part of an element, within arrays of these lengths and strides.
+/// Appends the leaves of a part of an element; `within` has the lengths and strides of the arrays around it.
 fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leaves: &mut Vec<LeafArray>) {
     match of {
         // A store has no array for an empty part.

@@ -47,14 +47,14 @@ use crate::files::{self, TemporaryFile};
 /// ```
 #[derive(Clone)]
 pub struct Location {
-    /// The path of a folder, or the name of objects in messages.
+    /// The path of a folder, or the name of the objects, for messages.
     path: PathBuf,
     #[cfg(feature = "object_store")]
     objects: Option<Objects>,
 }
 
 impl<P: AsRef<Path>> From<P> for Location {
-    /// A folder.
+    /// Location of the folder with this path.
     fn from(path: P) -> Self {
         Self {
             path: path.as_ref().to_owned(),
@@ -74,12 +74,12 @@ impl Location {
         Self { path: objects.to_string().into(), objects: Some(objects) }
     }
 
-    /// Its name in messages.
+    /// Name of the location in messages.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The existing store, which other programs may read.
+    /// Opens the existing store, which other programs may read.
     pub(super) fn open(&self) -> Result<ReadableWritableStorage> {
         #[cfg(feature = "object_store")]
         if let Some(objects) = &self.objects {
@@ -88,7 +88,8 @@ impl Location {
         folder::open(&self.path)
     }
 
-    /// Creates a store that is complete as soon as it can be opened, or else does not exist.
+    /// Creates a store by calling `fill`. The store can be opened only after `fill` has succeeded; else it
+    /// does not exist.
     pub(super) fn make(&self, fill: impl FnOnce(&ReadableWritableStorage) -> Result<()>) -> Result<()> {
         #[cfg(feature = "object_store")]
         if let Some(objects) = &self.objects {
@@ -103,7 +104,8 @@ impl Location {
         unfinished.finish()
     }
 
-    /// Waits until the names of synchronised files are durable. Servers store accepted objects durably.
+    /// Waits until the names of synchronised files are durable. Servers need no call, because they store
+    /// accepted objects durably.
     pub(super) fn sync(&self) -> Result<()> {
         #[cfg(feature = "object_store")]
         if self.objects.is_some() {

@@ -20,19 +20,20 @@ use zarrs::storage::{
 
 use super::folder::FILE_MAX;
 
-/// Longer objects are sent in parts, so that only failed parts are retried.
+/// Length in bytes of the parts in which longer objects are sent. After a failure only the failed part is
+/// retried.
 const PART_BYTES: usize = 8 << 20;
 /// Maximum number of concurrent requests for parts of an object, or for names.
 const AT_ONCE: usize = 8;
 
-/// Objects with a prefix.
+/// Objects of a server whose names begin with a prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Objects {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
 }
 
-/// The threads for requests.
+/// Returns the async runtime whose threads make all requests.
 fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
@@ -44,8 +45,8 @@ fn runtime() -> io::Result<&'static Runtime> {
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 
-/// Waits for work on threads of this crate: the calling thread may belong to a runtime, and must not enter
-/// another one.
+/// Blocks on work in threads of this crate. The calling thread may belong to an async runtime, and must not
+/// enter another one.
 fn wait_for<T: Send + 'static>(
     work: impl Future<Output = Result<T, ObjectError>> + Send + 'static,
 ) -> Result<T, StorageError> {
@@ -70,7 +71,7 @@ fn failed(error: ObjectError) -> StorageError {
     io::Error::new(kind, error).into()
 }
 
-/// `None` if the object does not exist.
+/// Converts the error "not found" to `None`.
 fn found<T>(outcome: Result<T, ObjectError>) -> Result<Option<T>, ObjectError> {
     match outcome {
         Ok(found) => Ok(Some(found)),
@@ -88,7 +89,7 @@ impl Objects {
         self.within(key.as_str())
     }
 
-    /// The path of an object below the prefix.
+    /// Returns the path of an object below the prefix.
     fn within(&self, names: &str) -> Path {
         let names = names.split('/').filter(|name| !name.is_empty());
         names.fold(self.prefix.clone(), |path, name| path.join(name))
@@ -114,7 +115,7 @@ impl Objects {
     }
 }
 
-/// Writes an object in parts; readers see it when it is complete.
+/// Uploads an object in parts; readers see it only when it is complete.
 async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Result<(), ObjectError> {
     let mut upload = store.put_multipart(path).await?;
     let starts = (0..value.len()).step_by(PART_BYTES);
@@ -144,7 +145,7 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
     outcome
 }
 
-/// Removes all objects with a prefix. It lists their names first, because some servers abort a listing when
+/// Removes all objects with a prefix. Lists their names first, because some servers abort a listing when
 /// objects disappear.
 async fn remove_all(store: &dyn ObjectStore, prefix: &Path) -> Result<(), ObjectError> {
     let names: Vec<_> = store.list(Some(prefix)).map_ok(|object| object.location).try_collect().await?;
@@ -228,7 +229,7 @@ impl ReadableStorageTraits for Objects {
     }
 }
 
-/// Refuses objects longer than the longest chunk before memory is allocated for them.
+/// Returns an error for objects longer than the longest chunk, before memory is allocated for them.
 fn expect_short(path: &Path, bytes: u64) -> Result<(), ObjectError> {
     if bytes <= FILE_MAX {
         return Ok(());

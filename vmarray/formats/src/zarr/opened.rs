@@ -67,9 +67,9 @@ use crate::views::{FileView, FileViewMut};
 pub struct Zarr<T> {
     pub(super) store: ReadableWritableStorage,
     pub(super) location: Location,
-    /// The name of the location.
+    /// Name of the store's location, for messages.
     pub(super) path: PathBuf,
-    /// The node of the elements.
+    /// Path of the node with the elements.
     pub(super) node: String,
     pub(super) fields: Vec<(LeafArray, Stored)>,
     elements: PhantomData<fn() -> T>,
@@ -209,7 +209,7 @@ impl<T: Element + KernelType> Zarr<T> {
         })
     }
 
-    /// Checks that a box is within the store.
+    /// Returns the chunks of a box, after a check that the box is within the store.
     pub(super) fn grid<const N: usize>(&self, bounds: Range<[usize; N]>) -> Result<Grid> {
         let shape: [usize; N] = self.extents()?;
         let mut ranges = Vec::with_capacity(N);
@@ -234,7 +234,7 @@ impl<T: Element + KernelType> Zarr<T> {
         Err(Error::ShapeMismatch { path: self.path.clone(), expected, found })
     }
 
-    /// Reads elements of a box.
+    /// Reads the elements of a box into memory.
     pub(super) fn read_elements(
         &self,
         bounds: &[Range<usize>],
@@ -257,12 +257,12 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(())
     }
 
-    /// The key of the description of a field.
+    /// Returns the key of a field's description.
     pub(super) fn description(&self, leaf: &LeafArray) -> Result<StoreKey> {
         stored::metadata_key(&joined(&self.node, &leaf.path), &self.path)
     }
 
-    /// Fails if the store was removed.
+    /// Returns an error if the store was removed.
     pub(super) fn expect_described(&self) -> Result<()> {
         let described = |(leaf, _): &(LeafArray, Stored)| {
             described::expect(&self.store, &self.description(leaf)?).map_err(Error::zarr(&self.path))
@@ -270,7 +270,7 @@ impl<T: Element + KernelType> Zarr<T> {
         self.fields.iter().try_for_each(described)
     }
 
-    /// The value of elements that are not stored.
+    /// Returns the value of elements that are not stored.
     pub(super) fn fill_value(&self) -> T {
         let mut fill = [T::zeroed()];
         for (leaf, stored) in &self.fields {

@@ -119,12 +119,12 @@ pub fn read_ragged<T: Element + KernelType, D: Device>(
     Ok(rows)
 }
 
-/// The lengths of rows, from offsets of a store. The iterator ends early on an error.
+/// Iterator over the lengths of rows, computed from the offsets in a store. It ends early on an error.
 struct Lengths<'a> {
     offsets: &'a Zarr<u64>,
     grid: Grid,
     codecs: zarrs::array::CodecOptions,
-    /// The next chunk, the rest of the current one, the last offset.
+    /// Index of the next chunk of offsets to read.
     next: usize,
     chunk: std::vec::IntoIter<u64>,
     last: Option<u64>,

@@ -31,34 +31,34 @@ const CODECS_MAX: usize = 16;
 /// The maximum nesting of shards.
 const DEPTH_MAX: u32 = 4;
 
-/// An array of a store.
+/// An opened array of a store.
 pub(super) struct Stored {
     pub(super) array: Array<dyn ReadableStorageTraits>,
-    /// The extents of the array of elements, without the axes within an element.
+    /// Extents of the array of elements, without the axes within an element.
     pub(super) shape: Vec<usize>,
-    /// The extents of a chunk along the axes of `shape`.
+    /// Extents of a chunk along the axes of `shape`.
     pub(super) chunk: Vec<usize>,
-    /// The extents of a chunk along the axes within an element, such as 3 for `[f32; 3]`.
+    /// Extents of a chunk along the axes within an element, such as 3 for `[f32; 3]`.
     pub(super) own_chunk: Vec<usize>,
-    /// The extents of the unit of reads along the axes of `shape`: of a chunk, or of a chunk within a shard.
+    /// Extents of the unit of reads along the axes of `shape`: of a chunk, or of a chunk within a shard.
     pub(super) part: Vec<usize>,
-    /// True for `bool`, which is read as bytes.
+    /// True for elements of type `bool`, which are read as bytes.
     pub(super) is_truth: bool,
-    /// The description as stored.
+    /// The description (`zarr.json`), as stored.
     pub(super) metadata: Value,
 }
 
-/// The name of a node's description.
+/// Returns the file name of a node's description.
 fn metadata_name(node: &str) -> String {
     if node.is_empty() { "zarr.json".to_owned() } else { format!("{node}/zarr.json") }
 }
 
-/// The key of the description of a node.
+/// Returns the key of a node's description.
 pub(super) fn metadata_key(node: &str, path: &Path) -> Result<StoreKey> {
     StoreKey::new(metadata_name(node)).map_err(Error::zarr(path))
 }
 
-/// Opens the array of a leaf.
+/// Opens the array that stores a leaf.
 pub(super) fn open(
     store: &ReadableWritableStorage,
     node: &str,
@@ -68,7 +68,7 @@ pub(super) fn open(
     described(store, node, leaf, path, read(store, node, path)?)
 }
 
-/// The array of a leaf, from its description.
+/// Opens the array of a leaf, given its description.
 pub(super) fn described(
     store: &ReadableWritableStorage,
     node: &str,
@@ -84,7 +84,7 @@ pub(super) fn described(
     Ok(Stored { array, shape, chunk, own_chunk, part, is_truth, metadata })
 }
 
-/// Reads the description of a node.
+/// Reads the description (`zarr.json`) of a node.
 fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Value> {
     let key = metadata_key(node, path)?;
     let malformed = |reason: String| Error::malformed(path, reason);
@@ -102,14 +102,14 @@ fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Valu
     serde_json::from_slice(&bytes).map_err(|error| malformed(format!("{key}: {error}")))
 }
 
-/// An unparsed description.
+/// A description that is not validated yet.
 struct Description<'a> {
     metadata: &'a Value,
     node: &'a str,
     path: &'a Path,
 }
 
-/// An array, its extents, and the extents of its chunks along all axes, and within shards.
+/// An array, its extents, the extents of its chunks along all axes, and of chunks within shards.
 type Opened = (Array<dyn ReadableStorageTraits>, Vec<usize>, Vec<usize>, Option<Vec<usize>>);
 
 #[derive(Default)]
@@ -117,7 +117,7 @@ struct Codecs {
     to_arrays: Vec<Arc<dyn ArrayToArrayCodecTraits>>,
     to_bytes: Option<Arc<dyn ArrayToBytesCodecTraits>>,
     of_bytes: Vec<Arc<dyn BytesToBytesCodecTraits>>,
-    /// The extents of chunks in shards, which can be read separately.
+    /// Extents of chunks in shards, if they can be read separately.
     part: Option<Vec<usize>>,
 }
 
@@ -201,12 +201,12 @@ impl Description<'_> {
         Ok((array, shape[..axes].to_vec(), chunk, codecs.part))
     }
 
-    /// A value as a type of zarrs.
+    /// Parses a value as a type of zarrs.
     fn typed<V: serde::de::DeserializeOwned>(&self, value: &Value) -> Result<V> {
         serde_json::from_value(value.clone()).map_err(|error| self.malformed(&error.to_string()))
     }
 
-    /// The name of an extension, and its settings.
+    /// Returns the name of an extension (such as a codec), and its settings.
     fn named<'v>(&self, value: &'v Value) -> Result<(&'v str, &'v Value)> {
         match value.as_str().or_else(|| value["name"].as_str()) {
             Some(name) => Ok((name, &value["configuration"])),
@@ -226,7 +226,7 @@ impl Description<'_> {
         })
     }
 
-    /// Checks that `len` numbers fit the limit in RAM.
+    /// Checks that a chunk of these extents does not exceed `CHUNK_MAX` bytes.
     fn check_bytes(&self, extents: &[usize], number_bytes: usize) -> Result<()> {
         let bytes =
             extents.iter().try_fold(number_bytes as u64, |bytes, extent| bytes.checked_mul(*extent as u64));
@@ -236,7 +236,7 @@ impl Description<'_> {
         }
     }
 
-    /// Builds codecs from a list. Decompression is limited to the length of a chunk.
+    /// Builds the codecs of a list. Limits decompression to the length of a chunk.
     fn codecs(
         &self,
         list: &Value,
@@ -298,7 +298,7 @@ impl Description<'_> {
         Ok(codecs)
     }
 
-    /// The codec of shards.
+    /// Builds the codec of shards.
     fn shards(
         &self,
         settings: &Value,
@@ -352,7 +352,7 @@ impl Description<'_> {
     }
 }
 
-/// The number type of a store's name.
+/// Returns the number type with a name in Zarr.
 fn number_of(name: &str) -> Option<NumberKind> {
     Some(match name {
         "bool" => NumberKind::Bool,
@@ -374,7 +374,7 @@ fn number_of(name: &str) -> Option<NumberKind> {
     })
 }
 
-/// A store's name of a number type.
+/// Returns Zarr's name of a number type.
 pub(super) fn name_of(number: NumberKind) -> &'static str {
     match number {
         NumberKind::Bool => "bool",

@@ -17,18 +17,18 @@ use crate::options::FileOptions;
 use crate::pieces::{element_count, in_parallel};
 use crate::views::FileView;
 
-/// Chunks to write.
+/// Chunks to write, and the arrays that receive them.
 pub(super) struct Chunks<'a, T> {
     pub(super) arrays: ChunkArrays,
     pub(super) grid: Grid,
     pub(super) fill_value: T,
-    /// Source of the other elements of partly written chunks.
+    /// Store from which the other elements of partly written chunks are read.
     pub(super) before: Option<&'a Zarr<T>>,
     pub(super) path: &'a Path,
 }
 
 impl<T: Element + KernelType> Chunks<'_, T> {
-    /// Writes the elements of a view of the grid's shape.
+    /// Writes the elements of a view, which has the shape of the grid's box.
     pub(super) fn write<V: FileView<Element = T>>(
         &self,
         view: V,
@@ -138,13 +138,13 @@ impl<T: Element + KernelType> Zarr<T> {
         self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))
     }
 
-    /// Chunks to write, of the arrays with a new shape.
+    /// Returns the chunks to write, for arrays with a new shape.
     fn chunks(&self, grid: Grid, shape: &[usize]) -> Result<Chunks<'_, T>> {
         let arrays = self.chunk_arrays(shape)?;
         Ok(Chunks { arrays, grid, fill_value: self.fill_value(), before: Some(self), path: &self.path })
     }
 
-    /// The arrays with a new shape, for writing chunks.
+    /// Returns the arrays with a new shape, as targets of chunk writes.
     pub(super) fn chunk_arrays(&self, shape: &[usize]) -> Result<ChunkArrays> {
         let array = |(leaf, stored): &(LeafArray, Stored)| {
             if stored.chunk != self.chunk() || stored.own_chunk != leaf.axes {

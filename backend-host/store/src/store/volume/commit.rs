@@ -12,22 +12,22 @@ use super::super::format::{
 use super::recover::log_bytes;
 use super::{Changed, CommitState, FRESH, Volume, corrupted, failed};
 
-/// Up to this number of bytes, pages are stored together with their record, and opening detects missing ones
-/// by their checksums. More pages are stored before the record, so that opening has less to read.
+/// Up to this number of bytes, a commit stores pages together with their record, and opening detects missing
+/// pages by their checksums. More pages are stored before the record, because opening then has less to read.
 const UNORDERED_BYTES_MAX: u64 = 16 << 20;
-/// Length of one write of the map.
+/// Bytes of one write of the map.
 const MAP_PIECE_BYTES: usize = 4 << 20;
 
-/// Commit that one volume has stored, and that others of its group may not have.
+/// Commit that one volume has stored, but other volumes of its group may not have.
 #[derive(Debug)]
 pub(super) enum Prepared {
-    /// A record in the log, with its length and checksum.
+    /// A record in the log, with its length in bytes and its checksum.
     Record { bytes: u64, checksum: u64 },
-    /// A superblock in the place of the older copy.
+    /// A superblock that has replaced the older copy.
     Map {
         superblock: Box<Superblock>,
         map: Range<u64>,
-        /// Places of a longer log, and its length.
+        /// Places of a longer log, and its length in bytes.
         longer: Option<(Range<u64>, u64)>,
     },
 }
@@ -49,8 +49,8 @@ impl Volume {
         super::sync_together(&[self]).map_err(|(_, error)| error)
     }
 
-    /// Refuses a file into which another program has copied another store, or an earlier version of this one.
-    /// Length and identity of the file may be the same.
+    /// Returns an error if another program has copied another store, or an earlier version of this one, into
+    /// the file. Length and identity of the file may be unchanged.
     pub(super) fn expect_superblock(&self, commit: &CommitState) -> Result<()> {
         let mut block = [0; SUPERBLOCK_BYTES];
         let [own, _] = commit.stored.offsets();
@@ -132,7 +132,7 @@ impl Volume {
         self.commit.lock().id
     }
 
-    /// Collects the changes of the next commit, with this note.
+    /// Collects the changes of the next commit, and records its note.
     pub(super) fn collect(&self, commit: &mut CommitState, note: CommitMetadata) -> Result<()> {
         {
             let _quiet = self.gate.write();
@@ -143,7 +143,7 @@ impl Volume {
         if commit.is_suspect { self.write_again(commit) } else { Ok(()) }
     }
 
-    /// Stores the collected changes. The commit before stays whole until [`settle`](Self::settle).
+    /// Stores the collected changes. The previous commit stays valid until [`settle`](Self::settle).
     pub(super) fn prepare(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         // Also reserve log space for the confirmation, which follows the record.
         let record_bytes = Record::bytes(commit.changes.len()) + Record::bytes(0);
@@ -155,7 +155,7 @@ impl Volume {
         }
     }
 
-    /// Completes a commit that all volumes of the group have stored.
+    /// Completes a commit after all volumes of the group have stored it.
     pub(super) fn settle(&self, commit: &mut CommitState, id: CommitId, prepared: Prepared) {
         commit.id = id;
         // Free the buffers, because many idle files may be open, and they need no buffers until their next
@@ -196,7 +196,7 @@ impl Volume {
         commit.left.drain(..).for_each(|places| space.free.give_back(places));
     }
 
-    /// Withdraws a commit that another volume of the group could not store. The next commit takes its place.
+    /// Withdraws a commit that another volume of the group could not store. The next commit replaces it.
     pub(super) fn withdraw(commit: &mut CommitState, prepared: Prepared) {
         if let Prepared::Map { map, longer, .. } = prepared {
             // Recovery may find the superblock that this failed commit wrote, so keep its map and its log
@@ -206,7 +206,7 @@ impl Volume {
         }
     }
 
-    /// Seals the changes of a group: later writes to these pages go to other places.
+    /// Collects the changes of a group of pages. Later writes to these pages go to other places.
     fn seal(&self, commit: &mut CommitState, group: &mut Changed) {
         let Some(changed) = group.0.take() else { return };
         for page in changed.pages {
@@ -217,7 +217,7 @@ impl Volume {
         commit.left.extend(changed.left.into_iter().map(|place| place..place + 1));
     }
 
-    /// After a failure of the disk: writes pages that may be lost to other places.
+    /// After a failure of the disk, writes pages that may be lost to other places.
     fn write_again(&self, commit: &mut CommitState) -> Result<()> {
         const OPERATION: &str = "sync";
         let mut bytes = self.buffer(OPERATION, 0, self.page_bytes)?;
@@ -285,8 +285,8 @@ impl Volume {
     }
 
     /// Writes a confirmation in the place of the next record. It proves that all volumes of the group have
-    /// stored the commit: wrong pages of it were damaged later, and not left unfinished. No thread waits for
-    /// its write.
+    /// stored the commit. So if its pages are wrong later, they were damaged, and not left unfinished. No
+    /// thread waits for this write.
     fn confirm(&self, commit: &CommitState) {
         let (number, before, (pages, note)) = (commit.next_record, commit.last_checksum, commit.moment);
         let (is_ordered, is_confirmation, changes) = (true, true, Vec::new());
@@ -297,8 +297,8 @@ impl Volume {
         let _ = self.disk.write_at(offset, &encoded);
     }
 
-    /// Writes the places of all pages, and a superblock that begins a new log, at other places if it is to be
-    /// longer.
+    /// Writes the map with the places of all pages, and a superblock that begins a new log. If the log is to
+    /// be longer, it gets other places.
     fn write_map(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         let mut bytes = Vec::new();
         {
@@ -357,7 +357,7 @@ impl Volume {
         }
     }
 
-    /// Replaces the superblock by one of the same commit.
+    /// Replaces the superblock by another one of the same commit.
     pub(super) fn replace_superblock(
         &self,
         operation: &'static str,
@@ -369,7 +369,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Stores a superblock over the older copy. Until it is complete, opening may find either.
+    /// Writes a superblock over the older copy. Until the write is complete, opening may find either
+    /// superblock.
     fn begin_superblock(
         &self,
         operation: &'static str,
@@ -382,7 +383,8 @@ impl Volume {
         written.and_then(|()| self.flush(commit))
     }
 
-    /// Makes a stored superblock the valid one, and writes the second copy, which the next flush stores.
+    /// Makes a stored superblock the valid one, and writes the second copy, which the next flush makes
+    /// durable.
     fn complete_superblock(&self, commit: &mut CommitState, superblock: Superblock) {
         let [_, other] = superblock.offsets();
         // Write the second copy of the superblock. Then damage of one copy loses nothing.
@@ -391,7 +393,7 @@ impl Volume {
         commit.stored = superblock;
     }
 
-    /// Writes a map to its own places, and syncs it.
+    /// Writes the map to newly allocated places, and syncs it.
     fn store_map(&self, commit: &mut CommitState, pages: u64, bytes: &[u8]) -> Result<Range<u64>> {
         let is_enough = |places: &Range<u64>| places.end - places.start >= self.map_places(pages);
         let places = match commit.spare.take() {
@@ -414,8 +416,8 @@ impl Volume {
         }
     }
 
-    /// Places for a longer log of `bytes` bytes, if the number of pages justifies it and there is room: with
-    /// a longer log, the map is written less often.
+    /// Allocates places for a longer log of `bytes` bytes, if the number of pages justifies it and the disk
+    /// has space. With a longer log, commits write the map less often.
     fn take_longer_log(&self, pages: u64, present: u64) -> Option<(Range<u64>, u64)> {
         let bytes = log_bytes(pages, self.place_bytes);
         if bytes < 2 * present {
@@ -428,12 +430,12 @@ impl Volume {
         pages.saturating_mul(ENTRY_BYTES as u64).div_ceil(self.place_bytes)
     }
 
-    /// Places for a map of this number of pages.
+    /// Allocates places for a map of this number of pages.
     pub(super) fn take_map(&self, pages: u64) -> Result<Range<u64>> {
         self.take_places_together("sync", self.map_places(pages))
     }
 
-    /// Stores the valid superblock again, before the other copy is overwritten.
+    /// Stores the valid superblock again, before its other copy is overwritten.
     pub(super) fn store_superblock(&self, commit: &mut CommitState) -> Result<()> {
         let (block, [own, _]) = (commit.stored.encode(), commit.stored.offsets());
         self.disk.write_at(own, &block).map_err(|cause| failed("open", &cause))?;
@@ -442,14 +444,14 @@ impl Volume {
 }
 
 impl CommitState {
-    /// Returns true if there is anything to store.
+    /// Returns true if the commit has anything to store.
     pub(super) fn is_needed(&self) -> bool {
         let is_noted = self.noted == self.moment.1;
         let is_same = self.changes.is_empty() && is_noted && !self.has_tail;
         !is_same || self.metadata.is_some() || self.needs_map
     }
 
-    /// Keeps the last of several changes of each page.
+    /// Sorts the changes, and keeps only the last change of each page.
     fn in_order(&mut self) {
         self.changes.reverse();
         self.changes.sort_by_key(|change| change.page);

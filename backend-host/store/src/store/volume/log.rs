@@ -6,10 +6,10 @@ use super::super::disk::Disk;
 use super::super::format::{RECORD_ALIGN, RECORD_HEAD_BYTES, Record};
 use super::{corrupted, failed, zeroes};
 
-/// Length of one read in the search of a log.
+/// Bytes of one read in the search of a log.
 const SEARCH_BYTES: u64 = 1 << 20;
 
-/// The log of a disk.
+/// The log of a store on its disk.
 pub(super) struct LogReader<'a> {
     pub disk: &'a dyn Disk,
     /// Byte offset of the log on the disk. `bytes` is the log's length.

@@ -18,56 +18,54 @@ use super::table::WordTable;
 use super::{Changed, CommitState, GROUPS, Space, Volume, VolumePlan, corrupted, failed, zeroes};
 use crate::extent_allocator::ExtentAllocator;
 
-/// Bounds for the length of the log, which is as long as the map within them.
+/// Bounds for the length of the log in bytes; within them it is as long as the map.
 const LOG_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=256 << 20;
-/// Maximal length of a page.
+/// Maximum length of a page in bytes.
 pub(in super::super) const PAGE_BYTES_MAX: u64 = 1 << 30;
-/// Alignment of places.
+/// Alignment of places in bytes.
 const SECTOR_BYTES: u64 = 512;
 /// Upper bound of commit numbers.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// Unproven changes at the end of the log.
+/// Changes at the end of the log that may not be durable.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// Changes that are visible, but perhaps not stored.
+    /// Changes that are visible, but perhaps not durable.
     changes: Vec<PageMove>,
-    /// Places that are needed if the changes are not stored.
+    /// Places that are still needed if the changes turn out not to be durable.
     before: Vec<u64>,
 }
 
-/// Whole records of a log, up to the last.
+/// Complete records of a log, up to the last one.
 struct LogRecords {
     /// The last record, not applied yet, and its length in bytes.
     last: Option<(Record, u64)>,
-    /// Bytes of all records before it.
+    /// Bytes of all records before the last one.
     used: u64,
-    /// Checksums of the last record, and of the last one that is no confirmation.
+    /// Checksums of the last record, and of the last record that is no confirmation.
     checksums: [u64; 2],
 }
 
-/// State of a disk according to superblock and log.
+/// State of a store, as read from superblock and log.
 struct Found {
     stored: Superblock,
     table: WordTable,
     note: CommitMetadata,
-    /// The last commit, and the one before if the last one may be missing in other volumes of the group.
+    /// The last commit. Also the previous commit, if the last one may be missing in other volumes of the
+    /// group.
     id: CommitId,
     before: Option<CommitId>,
-    /// The other superblock, if it is of the commit before.
+    /// The other superblock, if it belongs to the previous commit.
     older: Option<Superblock>,
     map: Range<u64>,
     log_used: u64,
     next_record: u64,
     /// Checksum of the last valid record.
     last_checksum: u64,
-    /// True if the last writer closed the store.
     is_closed: bool,
     used: Vec<u64>,
     doubts: Doubts,
-    /// True if both superblocks are equal.
     are_superblocks_equal: bool,
-    /// Number of damaged superblocks.
     damaged_superblocks: u32,
     /// Number of pages of an unfinished commit.
     unfinished_pages: usize,
@@ -76,28 +74,28 @@ struct Found {
 /// The superblocks of a disk.
 struct Superblocks {
     newest: Superblock,
-    /// The other one, if it differs.
+    /// The other superblock, if it differs.
     older: Option<Superblock>,
-    /// Number of damaged ones.
+    /// Number of damaged superblocks.
     damaged: u32,
     are_equal: bool,
 }
 
-/// End of a volume's log, for the first commit of a writer.
+/// End of a volume's log, which the first commit of a writer needs.
 pub(super) struct FoundEnd {
-    /// Bytes that replace the beginning of a commit that other volumes of the group do not have, and their
-    /// offset.
+    /// Bytes that overwrite the beginning of a commit that other volumes of the group lack, and their offset
+    /// on the disk.
     dropped: Option<(u64, Vec<u8>)>,
     doubts: Doubts,
     are_superblocks_equal: bool,
     is_closed: bool,
 }
 
-/// A disk whose state is known, before its volume is opened.
+/// A store's disk whose state was read, before its volume is opened.
 pub(crate) struct OpenedVolume {
     disk: Box<dyn Disk>,
     found: Found,
-    /// State according to the other superblock.
+    /// State according to the other superblock, if it can be read.
     older: Option<Found>,
 }
 
@@ -130,7 +128,7 @@ impl OpenedVolume {
         self.found.stored.page_bytes as usize
     }
 
-    /// The commits at which the volume can be opened, the last one first.
+    /// Returns the commits at which the volume can be opened, the last one first.
     pub(super) fn commits(&self) -> Vec<CommitId> {
         let states = std::iter::once(&self.found).chain(&self.older);
         states.flat_map(|found| std::iter::once(found.id).chain(found.before)).collect()
@@ -209,7 +207,7 @@ pub struct StoreReport {
     pub note: CommitMetadata,
 }
 
-/// Length of the log of a store with `pages` pages.
+/// Returns the length in bytes of the log of a store with `pages` pages.
 pub(super) fn log_bytes(pages: u64, place_bytes: u64) -> u64 {
     let bytes = pages.saturating_mul(ENTRY_BYTES as u64).clamp(*LOG_BYTES.start(), *LOG_BYTES.end());
     bytes.next_multiple_of(place_bytes)
@@ -291,14 +289,14 @@ impl Volume {
         Ok(volume)
     }
 
-    /// Removes a commit that other volumes of the group do not have, before anything takes its places.
+    /// Removes a commit that other volumes of the group lack, before any write reuses its places.
     pub(super) fn drop_commit(&self, end: &FoundEnd) -> Result<()> {
         let Some((offset, bytes)) = &end.dropped else { return Ok(()) };
         let written = self.disk.write_at(*offset, bytes);
         written.and_then(|()| self.disk.sync()).map_err(|cause| failed("open", &cause))
     }
 
-    /// Prepares a found volume for writing. A commit follows, of all volumes of the group.
+    /// Prepares an opened volume for writing. Then all volumes of the group commit.
     pub(super) fn begin_to_write(&self, commit: &mut CommitState, end: FoundEnd) -> Result<()> {
         let FoundEnd { doubts, are_superblocks_equal, is_closed, .. } = end;
         // Visible data may only be in the system's page cache, and the system reports a failed write only
@@ -323,7 +321,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes places for the next map.
+    /// Allocates places for the next map.
     pub(super) fn take_spare(&self, commit: &mut CommitState) {
         if self.pages() > 0 && commit.spare.is_none() {
             // Ignore an error: on a full disk there is no spare map until a commit frees a place.
@@ -409,15 +407,15 @@ impl Found {
         Self::of(disk, Self::superblocks(|offset, bytes| disk.read_at(offset, bytes).map_err(refused))?, true)
     }
 
-    /// Reads the disk again according to one of its superblocks, with or without a last record that other
-    /// volumes of the group may not have.
+    /// Reads the disk again by one of its superblocks, with or without a last record that other volumes of
+    /// the group may lack.
     fn again(&self, disk: &dyn Disk, superblock: Superblock, keeps_last: bool) -> Result<Self> {
         let are_equal = self.are_superblocks_equal && superblock == self.stored;
         let damaged = self.damaged_superblocks;
         Self::of(disk, Superblocks { newest: superblock, older: None, damaged, are_equal }, keeps_last)
     }
 
-    /// Reads map and log of the newest superblock.
+    /// Reads map and log by the newest superblock.
     fn of(disk: &dyn Disk, superblocks: Superblocks, keeps_last: bool) -> Result<Self> {
         let Superblocks { newest: stored, older, damaged, are_equal: are_superblocks_equal } = superblocks;
         let refused = |cause: std::io::Error| failed("open", &cause);
@@ -489,7 +487,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Reads the superblocks; one of them is whole.
+    /// Reads the superblocks, at least one of which is valid.
     fn superblocks(read: impl Fn(u64, &mut [u8]) -> Result<()>) -> Result<Superblocks> {
         let mut blocks = [[0; SUPERBLOCK_BYTES]; 2];
         for (block, at) in blocks.iter_mut().zip(0..) {
@@ -599,7 +597,7 @@ impl Found {
         self.apply(&record, bytes, places)
     }
 
-    /// Reads records up to the first that is not whole, and applies all but the last.
+    /// Reads records up to the first incomplete one, and applies all but the last complete one.
     fn records(&mut self, reader: &LogReader<'_>, places: u64) -> Result<LogRecords> {
         let mut log = LogRecords { last: None, used: 0, checksums: [0; 2] };
         loop {
@@ -623,7 +621,7 @@ impl Found {
         }
     }
 
-    /// Returns true if the pages of a record are at their places.
+    /// Returns true if the pages of a record are at their places on the disk.
     fn are_stored(
         &self,
         record: &Record,
@@ -669,7 +667,7 @@ impl Found {
         Ok(())
     }
 
-    /// All used places in order.
+    /// Returns all used places in ascending order.
     fn used_places(&self, places: u64, log: Range<u64>) -> Result<Vec<u64>> {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();

@@ -8,22 +8,22 @@ use parking_lot::Mutex;
 
 use super::zeroes;
 
-/// The first segment has 2^`FIRST_BITS` pages, and each later one as many as all before it: a small store
-/// takes little memory.
+/// Log2 of the number of pages in the first segment. Each later segment has as many as all before it, so a
+/// small store needs little memory.
 const FIRST_BITS: u32 = 6;
 const SEGMENTS: usize = (u64::BITS - FIRST_BITS) as usize + 1;
 
-/// Two words for each page. Existing words never move when the table grows, and unused entries are untouched
-/// memory.
+/// Page table: two words for each page. Existing words never move when the table grows, and unused entries
+/// are memory that the system has not committed.
 #[derive(Debug)]
 pub(super) struct WordTable {
     segments: [OnceLock<Vec<[AtomicU64; 2]>>; SEGMENTS],
     pages: AtomicU64,
-    /// A thread that grows the table holds this lock.
+    /// Locked by a thread that grows the table.
     growing: Mutex<()>,
 }
 
-/// Segment of a page, and index in it.
+/// Returns the segment that contains a page, and the page's index in it.
 fn locate(page: u64) -> (usize, usize) {
     match (page >> FIRST_BITS).checked_ilog2() {
         None => (0, page as usize),

@@ -28,9 +28,9 @@ impl Volume {
 }
 
 /// Commits a group of volumes: returns when all pages are durable in their present state, or in a later one.
-/// After a crash all volumes are as at this commit, or all as at the one before. One thread commits at a
-/// time. Writers wait while it collects the changes, and, if a log is full, while it copies the map in RAM.
-/// It starts that after running jobs are done.
+/// After a crash all volumes are in the state of this commit, or all in the state of the previous one. One
+/// thread commits at a time. Writers wait while it collects the changes, and, if a log is full, while it
+/// copies the map in RAM. The collection starts after running requests are done.
 ///
 /// # Errors
 /// Errors of the disks. The next successful commit stores the changes.
@@ -47,7 +47,7 @@ pub(crate) fn sync_together<V: Deref<Target = Volume> + Sync>(volumes: &[V]) -> 
     commit_together(volumes, &mut commits, None)
 }
 
-/// Commits with the identity `id`, or with a new one.
+/// Commits with the identity `id`; without `id`, with a new identity.
 pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
     volumes: &[V],
     commits: &mut [impl DerefMut<Target = CommitState>],
@@ -100,7 +100,7 @@ pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
     first_error
 }
 
-/// Calls a function for each volume.
+/// Calls a function for each volume, and returns the first error with the number of its file.
 fn each<V: Deref<Target = Volume>>(
     volumes: &[V],
     work: impl Fn(&Volume) -> Result<()>,
@@ -111,8 +111,8 @@ fn each<V: Deref<Target = Volume>>(
 /// Opens a group of volumes at the last commit that all of them have.
 ///
 /// # Errors
-/// [`Corrupted`](backend_api::ErrorKind::Corrupted) if there is none: a file is of another moment than the
-/// others.
+/// [`Corrupted`](backend_api::ErrorKind::Corrupted) if there is no such commit, because a file is older or
+/// newer than the other files.
 pub(crate) fn open_together(files: Vec<OpenedVolume>, is_read_only: bool) -> Result<Vec<Volume>, FileError> {
     let commits: Vec<Vec<CommitId>> = files.iter().map(OpenedVolume::commits).collect();
     let common = common(&commits).map_err(|(file, detail)| (file, mixed(detail)))?;
@@ -139,8 +139,8 @@ pub(crate) fn open_together(files: Vec<OpenedVolume>, is_read_only: bool) -> Res
     Ok(volumes)
 }
 
-/// Returns the last of the commits that all files have; each file names its commits, the last one first.
-/// Otherwise returns the file that differs, and a description.
+/// Returns the last commit that all files have. Each file lists its commits, the last one first. Without a
+/// common commit, returns the file that differs, and a description.
 fn common(commits: &[Vec<CommitId>]) -> Result<CommitId, (usize, String)> {
     let [first, others @ ..] = commits else { return Ok(CommitId::default()) };
     let is_common = |id: &&CommitId| others.iter().all(|of| of.contains(id));
@@ -162,7 +162,7 @@ fn common(commits: &[Vec<CommitId>]) -> Result<CommitId, (usize, String)> {
     Err((odd, detail))
 }
 
-/// Returns the error of files of different moments.
+/// Returns the error of files from different commits.
 fn mixed(detail: String) -> Error {
     let advice = "another program has replaced a file; restore all files of the array from one copy";
     corrupted("open", detail).with_advice(advice)

@@ -6,7 +6,7 @@ use backend_api::kernel::{Body, Op, Place, Reg, Space};
 
 use crate::kernel::text::name;
 
-/// Division of a kernel's code, and the values saved between regions.
+/// Division of a kernel's code into regions, and the values that are saved between them.
 pub(super) struct Split {
     pub len: u32,
     /// For each statement of the kernel (by its number): true if it is written once for the group.
@@ -20,18 +20,18 @@ pub(super) struct Split {
     pub bytes: u64,
 }
 
-/// Place of a register's value between regions.
+/// Storage of a register's value between regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisterHome {
     /// The register is used within one region, so it is a variable of that region's loop.
     Run,
     /// The register is uniform: a variable of the group.
     Group,
-    /// The register has a row in device memory, with a place for each item.
+    /// The register has a row in device memory, with an entry for each item.
     Row,
 }
 
-/// A number of values for each item.
+/// A saved value: its row has a number of entries for each item.
 pub(super) struct SavedRow {
     pub of: &'static str,
     pub name: String,
@@ -40,7 +40,7 @@ pub(super) struct SavedRow {
     pub is_cleared: bool,
 }
 
-/// The loop over the items of a group that is being written.
+/// The loop over the items of a group that the generator is writing.
 pub(super) struct Region {
     /// First operation of the block or loop.
     pub first: u32,
@@ -95,7 +95,7 @@ impl Split {
         split
     }
 
-    /// Assigns a row to each saved value of items.
+    /// Assigns a row of device memory to each saved value of items.
     fn lay_out(&mut self, body: &Body, has_budget: bool) {
         let mut private_heap = false;
         body.operations(|_, op| private_heap |= uses_private_heap(op));
@@ -146,7 +146,7 @@ pub(super) fn uses_private_heap(op: &Op) -> bool {
     matches!(op, Op::PrivateAlloc { .. } | Op::PrivateLoad { .. } | Op::PrivateStore { .. })
 }
 
-/// Array of an operation.
+/// Returns the array that an operation accesses, if any.
 pub(super) fn array_of(op: &Op) -> Option<usize> {
     match *op {
         Op::Get { array, .. } | Op::Put { array, .. } => Some(usize::from(array)),
@@ -155,8 +155,8 @@ pub(super) fn array_of(op: &Op) -> Option<usize> {
     }
 }
 
-/// Finds the statements that are written once for the group: synchronisation points, enclosing statements,
-/// and jumps of all items out of these.
+/// Finds the statements that are written once for the group: barriers, enclosing statements, and jumps of all
+/// items out of these.
 #[derive(Default)]
 struct Cuts<'a> {
     common: &'a [bool],
@@ -167,14 +167,14 @@ struct Cuts<'a> {
 }
 
 impl Cuts<'_> {
-    /// Returns true if it found more than before.
+    /// Marks statements in a list of code. Returns true if it marked more than before.
     fn mark_all(&mut self, code: &[Op]) -> bool {
         (self.site, self.has_changed) = (0, false);
         self.mark(code);
         self.has_changed
     }
 
-    /// Returns true if a part of the code is written once.
+    /// Returns true if the code contains a statement that is written once.
     fn mark(&mut self, code: &[Op]) -> bool {
         let mut any = false;
         for op in code {
@@ -205,7 +205,7 @@ impl Cuts<'_> {
     }
 }
 
-/// Use of a register or array, by one region or several.
+/// Uses of a register or array: by one region or several.
 #[derive(Clone, Copy, Default)]
 struct Touched {
     by: Option<u32>,
@@ -219,16 +219,17 @@ impl Touched {
     }
 }
 
-/// Finds the values to save between regions.
+/// Finds the values that must be saved between regions.
 struct Keeper<'a> {
     of_group: &'a [bool],
     has_budget: bool,
     site: usize,
     /// Number of the region.
     run: u32,
-    /// Number of enclosing loops of the group.
+    /// Number of enclosing loops that the group runs together.
     loops: u32,
-    /// Enclosing blocks and loops: their sites, and the depth of their code if they belong to the group.
+    /// Enclosing blocks and loops: their numbers, and the depth of their code if it is written once for the
+    /// group.
     labels: Vec<(u32, Option<u32>)>,
     registers: Vec<Touched>,
     arrays: Vec<Touched>,
@@ -236,7 +237,7 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Code that is written once, except its regions.
+    /// Processes code that is written once for the group, except its regions.
     fn list(&mut self, code: &[Op], depth: u32) {
         self.run += 1;
         for op in code {
@@ -265,7 +266,7 @@ impl Keeper<'_> {
         }
     }
 
-    /// An operation of a region.
+    /// Processes an operation of a region.
     fn items(&mut self, op: &Op, depth: u32) {
         let (site, run) = (self.site as u32, self.run);
         self.site += 1;

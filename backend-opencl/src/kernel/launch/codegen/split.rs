@@ -22,10 +22,10 @@ use super::division::{Region, RegisterHome, SavedRow, array_of, uses_private_hea
 use super::{Writer, changed, r};
 use crate::kernel::text::{binary, name};
 
-/// Registers and arrays of a region.
+/// Registers and arrays that a region uses.
 #[derive(Default)]
 struct Uses {
-    /// Registers by number, with true for written ones.
+    /// Number of each used register, and true if the region writes it.
     registers: BTreeMap<usize, bool>,
     arrays: BTreeSet<usize>,
     private_heap: bool,
@@ -34,13 +34,12 @@ struct Uses {
 }
 
 impl Writer<'_> {
-    /// Returns true if the current code is written once for a group.
+    /// Returns true if the code being written is executed once for a group.
     pub(super) fn is_of_group(&self) -> bool {
         self.split.is_some() && self.region.is_none()
     }
 
-    /// Returns the number of leading operations that form a region, for which a loop over the items is
-    /// needed.
+    /// Returns the number of leading operations that form a region, which needs a loop over the items.
     pub(super) fn items_alone(&self, code: &[Op]) -> usize {
         let (Some(split), None) = (self.split, &self.region) else { return 0 };
         let mut site = self.site as usize;
@@ -187,7 +186,7 @@ impl Writer<'_> {
         self.line("}");
     }
 
-    /// Writes a loop over the items of a group, with lines at the start and at the end of its body.
+    /// Writes a loop over the items of a group, with additional lines at the start and the end of its body.
     fn item_loop(&mut self, run: &[Op], first: &[String], last: &[String]) {
         let Some(split) = self.split else { return };
         let len = split.len;
@@ -214,8 +213,8 @@ impl Writer<'_> {
         self.line("}");
     }
 
-    /// Writes the jump of an item out of the loop over the items, to the end of an enclosing block or the
-    /// next iteration of a loop. Returns false for other jumps.
+    /// Writes a jump out of the loop over the items, to the end of an enclosing block or the next iteration
+    /// of a loop. Returns false for jumps within the region.
     pub(super) fn leaves_region(&mut self, target: usize) -> bool {
         let (Some(split), Some(region)) = (self.split, &mut self.region) else { return false };
         if target >= region.labels {
@@ -230,7 +229,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Writes the point where items continue that skipped regions for the end of this block or the next
+    /// Writes the point at which items continue that skipped regions for the end of this block or the next
     /// iteration of this loop.
     pub(super) fn arrived(&mut self, site: u32) {
         if self.is_of_group() && self.split.is_some_and(|split| split.skipped.contains(&site)) {
@@ -239,7 +238,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the budget of a loop that all items run together.
+    /// Writes the check of the budget in a loop that all items run together.
     pub(super) fn group_turns(&mut self, site: u32) {
         self.indent += 1;
         self.line("if (common_turns++ >= budget) {");
@@ -257,7 +256,8 @@ impl Writer<'_> {
         self.indent -= 1;
     }
 
-    /// Writes an atomic on an array of the group, as a plain access, because no other item runs.
+    /// Writes an atomic on an array of the group as a plain access, because no other item runs at the same
+    /// time.
     pub(super) fn change(
         &mut self,
         site: u32,
@@ -276,7 +276,7 @@ impl Writer<'_> {
         self.checked(&format!("{at} < {array_len}ul"), &then, (site, at, to.as_deref()));
     }
 
-    /// Register of the item in a lane of `warp`.
+    /// Name of a register of the item in a lane of `warp`.
     fn in_lane(&self, register: Reg) -> String {
         match self.split.map(|split| split.registers[register.at()]) {
             Some(RegisterHome::Row) => format!("all_r{}[warp + lane]", register.0),
@@ -284,7 +284,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a subgroup operation as loops over 32 items.
+    /// Writes a subgroup operation as loops over the 32 items of each warp.
     pub(super) fn subgroup_op_in_items(&mut self, how: SubgroupOp, to: Reg, of: Reg) {
         let Some(split) = self.split else { return };
         let (found, value) = (self.of(of), self.in_lane(of));
@@ -346,7 +346,7 @@ impl Writer<'_> {
     }
 }
 
-/// Lines that compute, for each lane, the lanes with the same lowest bits.
+/// Returns lines that find, for each lane, the lanes with the same lowest bits.
 fn alike(bits: u8, lanes: &str) -> [String; 7] {
     let mask = u32::MAX >> (32 - bits);
     [
