@@ -105,7 +105,7 @@ pub type Dimension = u32;
 pub struct IndexSet {
     dimensions: Vec<Dimension>,
     values: Vec<u64>,
-    /// The number of tuples. The values do not determine it if the set has no dimensions.
+    /// The number of tuples, stored because the values do not determine it if the set has no dimensions.
     len: usize,
 }
 
@@ -143,7 +143,7 @@ impl IndexSet {
         Ok(Self { dimensions, values, len })
     }
 
-    /// Creates a set from checked parts.
+    /// Creates a set from parts that the caller has checked.
     pub(crate) fn assemble(dimensions: Vec<Dimension>, values: Vec<u64>, len: usize) -> Self {
         debug_assert_eq!(values.len(), len * dimensions.len());
         Self { dimensions, values, len }
@@ -218,7 +218,7 @@ impl IndexSet {
     }
 }
 
-/// Returns all values, tuple after tuple, without a copy.
+/// Converts a set to the vector of its values, tuple after tuple, without a copy.
 impl From<IndexSet> for Vec<u64> {
     fn from(mut set: IndexSet) -> Self {
         std::mem::take(&mut set.values)

@@ -122,23 +122,23 @@ use victims::DropBehind;
 pub(crate) use victims::Victim;
 pub(crate) use write_back::WriteBackFor;
 
-/// Marks a frame without a page.
+/// Page number of a frame without a page.
 const NO_PAGE: u64 = u64::MAX;
 
-/// Bytes of memory for lists and stages that all channels together allocate in advance: enough for a gather
-/// by 16 threads. The memory is at most this share of the slots; a channel that would get too little
-/// allocates none.
+/// Bytes of host memory for lists and staging buffers that all channels of an array together allocate in
+/// advance: enough for a gather by 16 threads. At most the given share of the slots; a channel that would get
+/// too little allocates none.
 const RESERVED_BYTES: u64 = 128 << 20;
 const RESERVED_BYTES_MIN: u64 = 8 << 20;
 const RESERVED_SHARE: u64 = 16;
 
-/// Returns the pages of a range whose home is in one of several channels, in ascending order.
+/// Returns the pages of a range whose home is in one of `channels` channels, in ascending order.
 pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
     let first = range.start + (channel + channels - range.start % channels) % channels;
     (first..range.end).step_by(channels as usize)
 }
 
-/// Parts of a new channel.
+/// Settings and memory from which a channel is built.
 pub(crate) struct ChannelPlan {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) layout: ChannelLayout,
@@ -150,14 +150,13 @@ pub(crate) struct ChannelPlan {
     pub(crate) memory: HostMemory,
     pub(crate) fall_back: bool,
     pub(crate) commit: Commit,
-    /// True to allocate host memory in advance.
+    /// True if host memory is allocated in advance.
     pub(crate) is_ahead: bool,
-    /// True to wipe host memory before it is freed together with the channel.
+    /// True if host memory is wiped before it is freed with the channel.
     pub(crate) wipe: bool,
 }
 
 impl ChannelPlan {
-    /// Allocates the memory of the home slots.
     fn allocate_slots(&self) -> Result<DeviceBuffer<dyn Device>> {
         let page_bytes = self.layout.page_bytes;
         let bytes = |slots: u64| -> Result<u64> {
@@ -173,10 +172,10 @@ impl ChannelPlan {
     }
 }
 
-/// Constant properties of a channel.
+/// Properties of a channel that do not change.
 #[derive(Debug)]
 pub(crate) struct ChannelLayout {
-    /// The index of the channel, and the number of channels.
+    /// The index of the channel in the array, and the number of channels.
     pub(crate) index: u32,
     pub(crate) channels: u32,
     pub(crate) page_bytes: usize,
@@ -184,27 +183,26 @@ pub(crate) struct ChannelLayout {
     pub(crate) frames_max: u32,
 }
 
-/// Free frames, and the search for more.
+/// The free frames of a channel, and the locks of threads that search for more.
 #[derive(Debug)]
 struct FrameSupply {
-    /// Free frames, in ascending order if possible. Consecutive pages then get neighbouring frames, so
-    /// processors prefetch across them, and one copy writes them back.
+    /// Free frames, in ascending order if possible. Consecutive pages then get neighbouring frames, so the
+    /// processor prefetches across them, and one copy writes them back.
     free: SegQueue<Frame>,
-    /// The thread that searches for frames to free holds this lock.
+    /// The lock of the thread that searches for frames to free.
     search: Mutex<()>,
-    /// A thread that polls the device for completed write-backs holds this lock. No thread waits for the
-    /// lock.
+    /// The lock of the thread that polls the device for completed write-backs. Other threads do not wait for
+    /// it.
     asking: Mutex<()>,
 }
 
-/// Hints about queued loads, for threads without the lock of the shard.
+/// Hints about queued loads, which threads read without the lock of the shard.
 #[derive(Debug, Default)]
 struct LoadQueue {
-    /// True if queued loads may be submitted.
+    /// True if a thread may submit queued loads.
     may_combine: AtomicBool,
-    /// Number of unreported failed loads.
+    /// Number of failed loads whose error no thread has received yet.
     unreported_errors: AtomicU32,
-    /// Counter for ids of loads.
     next: AtomicU64,
 }
 
@@ -216,20 +214,20 @@ pub(crate) struct Channel {
     slots: SlotMemory,
     shard: Mutex<Shard>,
     supply: FrameSupply,
-    /// Pages that have a frame, but are not yet reported to the policy. A thread that [locks](Self::lock) the
-    /// shard reports them.
+    /// Pages that have got a frame but are not yet reported to the eviction policy. A thread that
+    /// [locks](Self::lock) the shard reports them.
     newcomers: SegQueue<(u64, u32)>,
     drop_behind: DropBehind,
     loads: LoadQueue,
     ahead: AheadCount,
     guards: GuardCount,
     tasks: TaskRequests,
-    /// Signals events that may end a wait: new frames, free memory, the end of a guard, or completed work.
+    /// Counts events that may end a wait: new frames, free memory, the end of a guard, or completed work.
     events: EventCount,
     pinned: Arc<PinnedPool>,
     read_costs: ReadCosts,
     stages: Stages,
-    /// By [`CopyWay`].
+    /// Staged copies, by [`CopyWay`].
     staged: [Mutex<StagedCopies>; 2],
     device: Arc<dyn Device>,
     layout: ChannelLayout,
@@ -240,14 +238,14 @@ pub(crate) struct Channel {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// State under the lock of a channel.
+/// The part of a channel's state that its lock protects.
 #[derive(Debug)]
 struct Shard {
     frames: FrameTable,
     work: WorkUnderWay,
 }
 
-/// All frames, and their pages.
+/// All frames of a channel, and their pages.
 #[derive(Debug)]
 struct FrameTable {
     chunks: Vec<HostBuffer<dyn Device>>,
@@ -255,25 +253,22 @@ struct FrameTable {
     evictor: Evictor,
     /// The page in each frame, or `NO_PAGE`.
     pages: Vec<u64>,
-    /// The frame of each page, only for policies with an exact order.
+    /// The frame of each page; only for a policy with an exact order.
     frame_of: HashMap<u64, u32>,
-    /// Pages that an eviction has written back. They are the next victims, unless a thread has used them
-    /// since.
+    /// Pages that an eviction has written back. They are evicted next, unless a thread has used them since.
     cleaned: Vec<u64>,
-    /// Frames reserved for tasks.
+    /// Frames reserved for pages that tasks have requested.
     reserved: ReservedFrames,
     stride: usize,
     growing: bool,
-    /// True after the system has refused memory. The cache then does not grow any more.
+    /// True after the system has refused memory, so the cache does not grow any more.
     full: bool,
 }
 
-/// Copies that are queued or in flight, and failures.
+/// Copies of a channel that are queued or in flight, and their failures.
 #[derive(Debug, Default)]
 struct WorkUnderWay {
-    /// Loads that wait to be submitted.
     queued: Vec<Load>,
-    /// Reads that wait to be submitted.
     queued_reads: Vec<Arc<Read>>,
     /// True while a thread submits loads.
     has_combiner: bool,
@@ -344,8 +339,8 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Allocates the first frames. If there is no memory for them, the builder returns the error, and not the
-    /// first access.
+    /// Allocates the first frames when the array is built. If there is no memory for them, the builder
+    /// returns the error, and not the first access.
     fn allocate_frames(&self, frames_max: usize) -> Result<()> {
         self.grow()?;
         // `require_pinned`: allocate all frames now, so that later accesses cannot fail for lack of
@@ -359,8 +354,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Allocates memory for lists and stages in the background, for large arrays on GPUs, so that the first
-    /// call takes as long as later ones.
+    /// Allocates host memory for lists and staging buffers in the background, for large arrays on GPUs, so
+    /// that the first call takes as long as later ones.
     fn reserve_pinned(&self) {
         let bytes =
             (self.slots.bytes() / RESERVED_SHARE).min(RESERVED_BYTES / u64::from(self.layout.channels));
@@ -378,7 +373,7 @@ impl Channel {
         &self.device
     }
 
-    /// Returns the home slot of a page of this channel.
+    /// Returns the place of a page's home slot in device memory.
     pub(crate) fn home(&self, page: u64) -> DevicePlace {
         self.slot_memory().plus(page / u64::from(self.layout.channels) * self.layout.page_bytes as u64)
     }
@@ -391,7 +386,7 @@ impl Channel {
         self.slots.bytes()
     }
 
-    /// Extends the slots on the device to a number of slots.
+    /// Extends the device memory to a number of slots.
     pub(crate) fn extend_slots(&self, slots: u64) -> Result<()> {
         Ok(self.slots.extend(slots * self.layout.page_bytes as u64, self.commit)?)
     }
@@ -400,25 +395,25 @@ impl Channel {
         self.layout.frames_max
     }
 
-    /// Returns the present and the maximum RAM of the frames in bytes, and the kind of memory of new frames.
+    /// Returns the present and the maximum RAM of the frames, in bytes, and the kind of memory of new frames.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
         let frames: usize = self.lock().frames.chunks.iter().map(HostBuffer::bytes).sum();
         (frames, self.layout.frames_max as usize * self.layout.frame_stride, self.pinned.kind())
     }
 
-    /// Returns this channel's share of the RAM for transfers that bypass the frames, in bytes. The channels
-    /// that share this RAM have equal shares.
+    /// Returns this channel's part of the RAM for transfers without frames, in bytes. Channels that share
+    /// this RAM have equal parts.
     pub(crate) fn staging_bytes(&self) -> usize {
         self.pinned.share_bytes()
     }
 
-    /// Allocates host memory of the same kind as the frames, which the caller owns.
+    /// Allocates host memory of the same kind as the frames, for the caller.
     pub(crate) fn host_memory(&self, bytes: usize) -> Result<ProgramMemory> {
         Ok(ProgramMemory::new(self.pinned.make(bytes)?.0))
     }
 
-    /// Takes host memory with a minimum length from the pool, page-locked if possible. The caller [returns
-    /// it](Self::put_pinned).
+    /// Takes at least `bytes` bytes of host memory from the pool, page-locked if possible. The caller
+    /// [returns it](Self::put_pinned).
     pub(crate) fn take_pinned(&self, bytes: usize) -> Result<PinnedPiece> {
         self.pinned.take(bytes)
     }
@@ -428,12 +423,13 @@ impl Channel {
         self.pinned.put(memory);
     }
 
-    /// True if the state of a page records its recency. Otherwise threads report every access to the policy.
+    /// Returns true if the state of a page records its recent use. Otherwise threads report every access to
+    /// the policy.
     pub(crate) fn recency(&self) -> bool {
         self.recency
     }
 
-    /// Reports an access to an exact policy.
+    /// Reports an access to a page to an exact policy.
     pub(crate) fn touched(&self, page: u64) {
         let frames = &mut self.lock().frames;
         if let Some(&frame) = frames.frame_of.get(&page) {
@@ -442,7 +438,7 @@ impl Channel {
     }
 
     /// Returns the pages of a range that have frames, in ascending order; with `only_dirty`, only the dirty
-    /// ones. The result may be outdated at once. Examines the pages of the range or the frames, whichever are
+    /// ones. The result may be outdated at once. Examines the pages of the range or all frames, whichever are
     /// fewer.
     pub(crate) fn resident_pages(&self, table: &PageTable, range: &Range<u64>, only_dirty: bool) -> Vec<u64> {
         let is_wanted = |page: &u64| {
@@ -464,20 +460,20 @@ impl Channel {
 }
 
 impl Channel {
-    /// Returns the number of failed write-backs. A failed write-back leaves unspecified contents in the home
-    /// slot, and its page stays resident.
+    /// Returns the number of failed write-backs so far. A failed write-back leaves unspecified contents in
+    /// the home slot, and its page stays in the cache.
     pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
         self.reap(table);
         self.counters.failed_write_backs.get()
     }
 
-    /// Waits until no lock-free access allowed by the page's earlier state is running. The caller holds the
-    /// page: exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
+    /// Waits until no lock-free access that the page's earlier state `before` allowed is running. The caller
+    /// holds the page: exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
     pub(crate) fn quiesce(&self, entry: &Entry, before: State, access: HazardAccess) {
         self.quiesce_all(std::iter::once((entry, before)), access);
     }
 
-    /// As [`quiesce`](Self::quiesce) for several pages, with one barrier.
+    /// Waits as [`quiesce`](Self::quiesce) does for several pages, with one barrier.
     fn quiesce_all<'a>(&self, pages: impl Iterator<Item = (&'a Entry, State)> + Clone, access: HazardAccess) {
         let barrier = || {
             self.counters.barriers.add(1);
@@ -486,8 +482,8 @@ impl Channel {
         quiesce_by(pages, access, barrier, |entry| drain_all(entry, access));
     }
 
-    /// Waits until no lock-free write is running on unheld pages marked by a snapshot, with one barrier for
-    /// all. A page that has lost its mark by then keeps its state.
+    /// Waits until no lock-free write is running on pages that a snapshot has marked and no thread holds,
+    /// with one barrier for all. A page that has lost its mark meanwhile keeps its state.
     pub(crate) fn quiesce_unsaved(&self, pages: &[&Entry]) {
         if pages.is_empty() {
             return;

@@ -61,23 +61,23 @@ pub(crate) use pool::SharedHomes;
 #[cfg(feature = "host")]
 pub(crate) use snapshot::{PageSaver, Snapshot};
 
-/// The need of an acquisition for the present contents of the page.
+/// If an acquisition needs the present contents of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetch {
     Contents,
-    /// The caller overwrites the whole page: it is not fetched, and the frame holds arbitrary bytes.
+    /// The caller overwrites the whole page, so it is not fetched, and the frame has arbitrary bytes.
     Overwrite,
 }
 
-/// Role of an access in read-ahead.
+/// If an access counts for read-ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Follow,
-    /// No read-ahead: the access is part of an operation with its own prefetch.
+    /// The access does not count, because its operation has its own prefetch.
     Ignore,
 }
 
-/// Acquisition of a page: the purpose, and the use of the page's contents.
+/// A request to acquire a page: its purpose, and the use of the page's contents.
 #[derive(Clone, Copy, Debug)]
 struct Acquisition {
     page: u64,
@@ -86,26 +86,26 @@ struct Acquisition {
     stream: Stream,
 }
 
-/// Page held by the caller.
+/// A page that the caller holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     /// The first byte of the page's frame.
     pub(crate) address: *mut u8,
-    /// State before acquisition; it shows the lock-free accesses that may be in progress.
+    /// The page's state before the acquisition; it shows the lock-free accesses that may be in progress.
     pub(crate) before: State,
 }
 
 impl Held {
-    /// True for a resident page with earlier uses, which is worth opening to lock-free accesses. A page with
-    /// one use, as in random access to an array far larger than its cache, stays closed and costs no barrier
-    /// later.
+    /// Returns true for a resident page with earlier uses, which is worth opening to lock-free accesses. A
+    /// page with a single use, as in random access to an array far larger than its cache, stays closed, so
+    /// its eviction needs no barrier.
     pub(crate) fn is_used_again(&self) -> bool {
         self.before.any(RESIDENT) && !self.before.any(AHEAD)
     }
 }
 
-/// Maximum read-ahead of one stream in bytes, if it is at most an eighth of the frames. It keeps a bus of 64
-/// GB/s busy during one round trip.
+/// Maximum bytes of read-ahead for one stream, if this is at most an eighth of the frames. It keeps a bus of
+/// 64 GB/s busy during one round trip.
 const WINDOW_BYTES: usize = 4 << 20;
 const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
@@ -114,61 +114,62 @@ const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 pub struct Pager {
     channels: Vec<Arc<Channel>>,
     table: Arc<PageTable>,
-    /// Closed when the array is dropped; the channels and the table then have no other owner.
+    /// The wakers that devices call. The drop of the array closes them; then the channels and the table have
+    /// no other owner.
     drivers: Vec<Arc<WakeupDriver>>,
     page_bytes: usize,
-    /// Maximum number of frames of all channels together.
+    /// Number of frames of all channels together, at most.
     frames: u64,
-    /// Index of the hit counter.
     counter: HitCounter,
     baseline: Baseline,
     read_ahead: bool,
-    /// Greatest read-ahead of a stream, in pages.
+    /// Greatest number of pages of read-ahead for one stream.
     window_max: u64,
-    /// Identity of the array in thread-local caches.
+    /// The array's number, by which thread-local lists name it.
     identity: Identity,
-    /// Number of devices; the pager assumes one bus per device.
+    /// Number of devices. The pager assumes that each device has a bus of its own.
     buses: usize,
     redundancy: Redundancy,
-    /// Number of long uncached copies started.
+    /// Number of long uncached copies so far.
     bulk_copies: AtomicU64,
     init_tracker: init_tracker::InitTracker,
-    /// The thread that extends the devices' memory holds this lock.
+    /// The lock of the thread that extends the devices' memory.
     extending: Mutex<()>,
     snapshots: Snapshots<snapshot::Saver>,
     pool: OnceLock<Option<SharedHomes>>,
-    /// Publication of the statistics. The first field, because it must end before the other parts are
+    /// The publication of the statistics. The first field, because it must end before the other parts are
     /// dropped.
     publication: Option<Publication>,
     keeps: Keeps,
-    /// Least size in bytes of direct reads of pages without a frame at their home.
+    /// Minimum bytes of a read of an absent page directly from its home slot.
     parts_least: AtomicUsize,
-    /// The length stored next to the pages.
+    /// The length that the array's files store next to the pages.
     #[cfg(feature = "host")]
     length: KeptLength,
 }
 
-/// Kind of length stored next to persistent pages.
+/// The kind of length that files store next to persistent pages.
 #[cfg(feature = "host")]
 #[derive(Clone, Debug, Default)]
 pub(crate) enum KeptLength {
-    /// No length is stored, or a fixed one.
+    /// Files store no length, or a fixed one.
     #[default]
     None,
-    /// Length of the array.
+    /// Files store the length of the array.
     Own(Arc<PersistentLen>),
-    /// Length of a larger structure, which records it and contains the array.
+    /// Files store the length of a larger structure, such as rows, which contains the array and updates the
+    /// length.
     OfWhole(Arc<PersistentLen>),
 }
 
-/// The contents that remain after the drop of the array.
+/// The contents that outlive the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
-    /// Contents are lost when the array is dropped.
+    /// The contents are lost when the array is dropped.
     Nothing,
-    /// Contents persist after the array is dropped.
+    /// The contents stay in files when the array is dropped.
     All,
-    /// Contents are read-only.
+    /// The contents stay as they are, because the array is read-only.
     AsFound,
 }
 
@@ -229,7 +230,6 @@ impl Pager {
         &self.table
     }
 
-    /// Weak reference to the page table.
     pub(crate) fn weak_table(&self) -> Weak<PageTable> {
         Arc::downgrade(&self.table)
     }
@@ -238,7 +238,7 @@ impl Pager {
         &self.identity
     }
 
-    /// Maximum number of frames of all channels together.
+    /// Returns the maximum number of frames of all channels together.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
@@ -251,19 +251,19 @@ impl Pager {
         &self.channels
     }
 
-    /// True if at least some pages have their home on a GPU.
+    /// Returns true if at least some pages have their home on a GPU.
     pub(crate) fn has_gpu(&self) -> bool {
         self.channels.iter().any(|channel| channel.device().info().kind.is_gpu())
     }
 
-    /// True if both arrays distribute pages over channels of the same devices in the same order.
+    /// Returns true if both arrays distribute pages over channels of the same devices in the same order.
     pub(crate) fn is_striped_like(&self, other: &Self) -> bool {
         let (own, others) = (self.channels(), other.channels());
         own.len() == others.len()
             && own.iter().zip(others).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
     }
 
-    /// This pager with a redundancy whose channels use devices of the pager.
+    /// Returns this pager with a redundancy layer, whose wrapped devices the channels use.
     pub(crate) fn with_redundancy(mut self, redundancy: Redundancy) -> Self {
         self.redundancy = redundancy;
         self
@@ -273,29 +273,27 @@ impl Pager {
         &self.redundancy
     }
 
-    /// Registers the publisher of statistics, which queries the channels until the array is dropped.
+    /// Registers the publication of statistics, which queries the channels until the array is dropped.
     pub(crate) fn publish(&mut self, publication: Publication) {
         self.publication = Some(publication);
     }
 
-    /// Makes the contents persist after the drop of the array. A read-only array also rejects writes.
+    /// Makes the contents outlive the array. A read-only array also rejects writes.
     #[cfg(feature = "host")]
     pub(crate) fn keep(&mut self, is_read_only: bool, length: KeptLength) {
         self.keeps = if is_read_only { Keeps::AsFound } else { Keeps::All };
         self.length = length;
     }
 
-    /// True if contents are read-only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.keeps == Keeps::AsFound
     }
 
-    /// True if contents outlive the array.
     fn keeps_contents(&self) -> bool {
         self.keeps != Keeps::Nothing
     }
 
-    /// Records a truncation to this number of elements, for arrays with a stored length.
+    /// Records that the array was truncated to this number of elements, if its length is stored.
     pub(crate) fn shorten(&self, len: usize) {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -305,7 +303,7 @@ impl Pager {
         let _ = len;
     }
 
-    /// Allows files to reuse the places of pages behind the length.
+    /// Allows files to reuse the space of pages after the end of the array.
     pub(crate) fn give_back(&self, pages: Range<u64>) {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -315,7 +313,7 @@ impl Pager {
         let _ = pages;
     }
 
-    /// Rejects writes to a read-only array.
+    /// Returns an error if the array is read-only.
     pub(crate) fn expect_writable(&self) -> Result<()> {
         if self.is_read_only() {
             return Err(backend_api::Error::new(backend_api::ErrorKind::ReadOnly, "write").into());
@@ -323,8 +321,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Makes all earlier writes durable, together with the length at that time, on devices with stable
-    /// storage.
+    /// Makes all earlier writes durable, together with the present length, on devices with stable storage.
     pub(crate) fn sync(&self) -> Result<()> {
         if self.is_read_only() {
             return Ok(());
@@ -336,7 +333,8 @@ impl Pager {
         settled.and(stored)
     }
 
-    /// Makes devices store their received bytes, together with this length if it is the array's own.
+    /// Makes devices store all bytes that they have received, and the length if the array's own length is
+    /// stored.
     fn store_with(&self, len: Option<u64>) -> Result<()> {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -346,12 +344,12 @@ impl Pager {
         store(&self.devices())
     }
 
-    /// Writes all dirty pages back to their home slots.
+    /// Writes the dirty pages of the whole array back.
     pub(crate) fn settle_all(&self) -> Result<()> {
         self.settle(&(0..self.table.len()))
     }
 
-    /// Distinct devices of the channels.
+    /// Returns the devices of the channels, each once.
     fn devices(&self) -> Vec<Arc<dyn Device>> {
         let mut devices: Vec<Arc<dyn Device>> = Vec::new();
         for channel in &self.channels {
@@ -362,7 +360,7 @@ impl Pager {
         devices
     }
 
-    /// Number of a channel's pages with contents in their slots and without a frame.
+    /// Returns the number of a channel's pages that have contents only in their home slots.
     pub(crate) fn lost_pages(&self, channel: u64) -> u64 {
         // Finish completed transfers first: a page fetched before the device was lost then counts as cached.
         self.channels[channel as usize].reap_all(&self.table);
@@ -376,37 +374,36 @@ impl Pager {
         &self.channels[(page % self.channels.len() as u64) as usize]
     }
 
-    /// True if pages may be opened to lock-free accesses. An exact replacement order must see every access,
-    /// so it forbids them.
+    /// Returns true if pages may be opened to lock-free accesses. An exact eviction policy must see every
+    /// access, so it forbids them.
     pub(crate) fn recency(&self) -> bool {
         self.channels.first().is_none_or(|channel| channel.recency())
     }
 
-    /// Shares a page and excludes writers with a latch; lock-free writers continue.
+    /// Holds a page shared. Other threads cannot take it exclusively, but lock-free writers continue.
     pub(crate) fn share(&self, page: u64, holder: Holder) -> Result<Held> {
         self.acquire(page, LoadFor::Share(holder), Fetch::Contents, Stream::Follow)
     }
 
-    /// Shares a page whose bytes stay unchanged until its release.
+    /// Holds a page shared, and waits for lock-free writers, so its bytes stay unchanged until the release.
     pub(crate) fn share_steady(&self, page: u64, holder: Holder, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, LoadFor::Share(holder), Fetch::Contents, stream)?;
         self.channel(page).quiesce(self.table.entry(page), held.before, HazardAccess::Writes);
         Ok(held)
     }
 
-    /// Acquires a page for the calling thread; lock-free accesses may continue.
+    /// Holds a page exclusively, but lock-free accesses may continue.
     pub(crate) fn latch(&self, page: u64, holder: Holder, fetch: Fetch) -> Result<Held> {
         self.acquire(page, LoadFor::Exclusive(holder), fetch, Stream::Follow)
     }
 
-    /// Acquires a page exclusively: no other thread reads or writes its bytes.
+    /// Holds a page exclusively: no other thread reads or writes its bytes.
     pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, LoadFor::Exclusive(holder), fetch, stream)?;
         self.channel(page).quiesce(self.table.entry(page), held.before, HazardAccess::All);
         Ok(held)
     }
 
-    /// Ends a shared hold.
     pub(crate) fn unshare(&self, page: u64, holder: Holder) {
         let entry = self.table.entry(page);
         if entry.unshare(holder) {
@@ -414,7 +411,7 @@ impl Pager {
         }
     }
 
-    /// Ends an exclusive hold, adding bits to the state.
+    /// Ends an exclusive hold, and adds bits to the page's state.
     pub(crate) fn release(&self, page: u64, holder: Holder, add: u64) {
         let entry = self.table.entry(page);
         if entry.release_exclusive(holder, add) {
@@ -432,8 +429,8 @@ impl Pager {
         })
     }
 
-    /// Runs a function that may mark a page as wanted. Afterwards the caller holds the page, or the threads
-    /// behind the mark continue.
+    /// Runs a function that may mark a page as wanted. Afterwards either the caller holds the page, or the
+    /// mark is removed and the threads that waited behind it continue.
     fn wanting<R>(&self, page: u64, run: impl FnOnce(&mut bool) -> Result<R>) -> Result<R> {
         let mut wants = false;
         let result = run(&mut wants);
@@ -444,7 +441,8 @@ impl Pager {
         result
     }
 
-    /// [`await_page`](Self::await_page) for exclusive acquisition: new sharers wait behind the caller.
+    /// Waits as [`await_page`](Self::await_page) for an exclusive hold; new shared holders wait behind the
+    /// caller.
     fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
         if !state.any(UNSAVED) {
             *wants = true;
@@ -503,7 +501,7 @@ impl Pager {
     }
 
     /// All phases of a [miss](crate::engine::channel): gives an absent page a frame and its contents, fetched
-    /// `alone` or in a batch. `None` if another thread was faster.
+    /// `alone` or in a batch. Returns `None` if another thread was faster.
     fn load(&self, wanted: Acquisition, alone: bool, wants: &mut bool) -> Result<Option<Held>> {
         let Acquisition { page, then, fetch, stream } = wanted;
         let (entry, channel) = (self.table.entry(page), self.channel(page));
@@ -540,8 +538,8 @@ impl Pager {
         Ok(Some(Held { address: frame.address(), before: State(0) }))
     }
 
-    /// Takes a frame for a page. If the caller has marked the page as wanted, it removes the mark before it
-    /// waits for a frame. `None` if there was none.
+    /// Takes a frame for a page; returns `None` if there was none. If the caller has marked the page as
+    /// wanted, this removes the mark before it waits for a frame.
     fn take_frame(&self, page: u64, wants: &mut bool) -> Result<Option<Frame>> {
         let (entry, channel) = (self.table.entry(page), self.channel(page));
         if *wants {
@@ -556,8 +554,8 @@ impl Pager {
         channel.take_frame(&self.table, Blocking::Wait)
     }
 
-    /// Claims an absent page, and returns its state before. If another thread claimed it first, puts
-    /// the frame back, waits for the page if it is neither resident nor absent, and returns `None`.
+    /// Claims an absent page, and returns its state before. If another thread claimed the page first, frees
+    /// the frame, waits for the page if it is neither resident nor absent, and returns `None`.
     fn claim_absent(
         &self,
         page: u64,
@@ -582,7 +580,7 @@ impl Pager {
         Ok(None)
     }
 
-    /// Fetches a claimed page by a copy, and waits for it. If the copy of its batch failed, fetches it alone.
+    /// Fetches a claimed page by a copy, and waits. If the copy of its batch failed, fetches the page alone.
     fn load_by_copy(
         &self,
         wanted: Acquisition,
@@ -616,7 +614,7 @@ impl Pager {
         Ok(Some(Held { address: frame.address(), before: State(0) }))
     }
 
-    /// Waits, for a limited time, until a busy page may be free, and helps with the work that occupies it.
+    /// Waits, for a limited time, until a page may be free. Helps with a transfer that occupies it.
     pub(crate) fn await_page(&self, page: u64, state: State, exclusive: bool) -> Result<()> {
         if exclusive && state.any(UNSAVED) {
             self.await_saved(page);
@@ -635,7 +633,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Fails if a wait of the calling thread for a page in this state could deadlock.
+    /// Returns an error if the calling thread could deadlock by a wait for a page in this state.
     pub(crate) fn check_wait(&self, page: u64, state: State) -> Result<()> {
         if self.may_wait(page, state) { Ok(()) } else { Err(ErrorKind::WouldDeadlock { page }.into()) }
     }
@@ -644,8 +642,8 @@ impl Pager {
         (state.guards() == 0 || self.identity.may_wait_for(page)) && !self.identity.is_held_by_work(page)
     }
 
-    /// True while the wait continues. Each new guard of the page wakes the sleeping threads, which check
-    /// again.
+    /// Returns true while the thread should wait for the page. A new guard of the page wakes the sleeping
+    /// threads, which check this again.
     pub(crate) fn is_worth_a_wait(&self, page: u64, s: State, exclusive: bool) -> bool {
         s.is_held_against(exclusive) && self.may_wait(page, s)
     }
@@ -658,19 +656,19 @@ impl Pager {
         self.baseline.reset(|| self.raw_stats());
     }
 
-    /// [`stats`](Self::stats) without regard to resets.
+    /// Returns the counters since the creation of the array, without regard to resets.
     pub(crate) fn raw_stats(&self) -> Stats {
         let channels = self.channels.iter().map(|channel| channel.counters.snapshot()).collect();
         Stats::new(hits(self.counter), channels)
     }
 
-    /// Entry of a page, for the list of guards.
+    /// Returns the entry of a page, for the list of guards.
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         self.table.entry(page)
     }
 }
 
-/// Makes devices store their received bytes.
+/// Makes devices store all bytes that they have received.
 fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     let each = |device: &Arc<D>| -> Result<()> { Ok(device.sync()?) };
     let [first, others @ ..] = devices else { return Ok(()) };
@@ -684,8 +682,8 @@ fn store<D: Device + ?Sized>(devices: &[Arc<D>]) -> Result<()> {
     })
 }
 
-/// Shares a resident page. The thread waits behind an exclusive requester, unless it holds guards: then it
-/// must not queue.
+/// Holds a resident page shared. The thread waits behind another one that wants the page exclusively, unless
+/// it holds guards, because it must not wait then.
 pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal> {
     match entry.try_share(holder, false) {
         Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
@@ -696,7 +694,7 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 }
 
 impl Pager {
-    /// Stores all pages of an array at its drop. False after a failure, which the method reports.
+    /// Stores all pages of an array at its drop. Logs an error, and then returns false.
     fn stays(&self) -> bool {
         // A leaked guard would block this forever. Other holders of pages, such as prefetches, finish by
         // themselves.

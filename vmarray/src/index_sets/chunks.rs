@@ -24,10 +24,10 @@ use crate::engine::shared_work;
 pub struct CombinationChunks<'c, 'a, A: ?Sized, B: ?Sized> {
     engine: &'c JoinEngine<'a, A, B, FoldedMultiply>,
     walk: Walk<'a>,
-    /// The current piece, and its number.
+    /// The present piece of the join, and its number.
     piece: Option<(usize, Arc<StripPiece<'a>>)>,
     next_piece: usize,
-    /// The next result's number within its piece.
+    /// The number of the next result within this piece.
     within: usize,
     left: usize,
     tuples: usize,
@@ -108,7 +108,7 @@ impl<A: Tuples + ?Sized, B: Tuples + ?Sized> Iterator for CombinationChunks<'_, 
 
 impl<A: Tuples + ?Sized, B: Tuples + ?Sized> FusedIterator for CombinationChunks<'_, '_, A, B> {}
 
-/// Writes the results of a piece, from result number `first` on.
+/// Writes the results of a piece, beginning at result number `first`.
 fn emit_from(
     piece: &StripPiece<'_>,
     first: usize,
@@ -116,7 +116,7 @@ fn emit_from(
     threads: usize,
     into: &mut [u64],
 ) -> Result<()> {
-    /// The number of values that a thread writes at a time.
+    /// Number of values that a thread writes at a time.
     const VALUES: usize = 128 << 10;
     let at_once = (VALUES / width).max(1);
     let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));

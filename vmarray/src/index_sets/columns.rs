@@ -6,8 +6,7 @@ use crate::base::scoped_threads::CORES;
 use crate::base::scratch_pool::{self, unspecified_vec};
 use crate::engine::shared_work;
 
-/// Number of tuples of a block. Its rows fit into the first-level cache of a core while a thread reads or
-/// writes the columns.
+/// Number of tuples of a block. A block fits into the first-level cache of a core while a thread converts it.
 const BLOCK: usize = 256;
 /// The number of tuples that a thread converts at a time.
 const AT_ONCE: usize = 16 << 10;
@@ -41,7 +40,7 @@ pub struct IndexSetColumns {
 }
 
 impl IndexSetColumns {
-    /// Creates columns with unspecified values.
+    /// Creates columns with unspecified values, which the caller overwrites.
     pub(super) fn unspecified(dimensions: Vec<Dimension>, len: usize) -> Result<Self> {
         let columns = dimensions.iter().map(|_| unspecified_vec(len)).collect::<Result<_>>()?;
         Ok(Self { dimensions, columns, len })

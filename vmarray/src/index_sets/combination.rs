@@ -165,7 +165,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.in_array(array)
     }
 
-    /// Returns all results in a new array on the devices of an existing one.
+    /// Writes all results to a new array on the devices of an existing array.
     pub(super) fn to_alike<T: Element, D: Device>(
         &self,
         like: &VirtualArray<T, D>,
@@ -173,14 +173,14 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         self.in_array(like.array_like(count_of(self.len(), self.width())?, INTERNAL)?)
     }
 
-    /// Writes all results to an array of their length.
+    /// Writes all results to an array that has exactly their length.
     fn in_array<D: Device>(&self, array: VirtualArray<u64, D>) -> Result<PagedIndexSet<D>> {
         self.write_to(&array, 0)?;
         Ok(PagedIndexSet::assemble(self.dimensions().to_vec(), array, self.len()))
     }
 }
 
-/// Writes all results of a piece to columns, by parts whose rows fit into the caches of a core.
+/// Writes all results of a piece of the join to columns, in parts that fit into the caches of a core.
 fn write_columns(piece: &StripPiece<'_>, columns: Vec<&mut [u64]>, threads: usize) -> Result<()> {
     /// The number of values that a thread writes at a time.
     const VALUES: usize = 64 << 10;
@@ -194,7 +194,7 @@ fn write_columns(piece: &StripPiece<'_>, columns: Vec<&mut [u64]>, threads: usiz
     })
 }
 
-/// Writes all results of a piece to a range of elements, each thread a page at a time.
+/// Writes all results of a piece of the join to a range of elements; each thread writes a page at a time.
 fn write_piece<D: Device>(
     piece: &StripPiece<'_>,
     width: usize,

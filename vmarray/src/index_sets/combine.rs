@@ -166,7 +166,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)?.to_alike(array)
     }
 
-    /// Checks the dimensions of the sets, and returns the columns to compare and to write.
+    /// Checks the dimensions of the sets, and returns the columns to compare and those of the result.
     fn merge(&self) -> Result<Merge> {
         let (a, b) = (self.a, self.b);
         // Check the labels, because a program's own `Tuples` may have duplicates.
@@ -179,7 +179,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     }
 
     fn found(self, merge: Merge) -> Result<Combination<'a, A, B>> {
-        /// The memory bound for sources outside of RAM. Their loaded parts must leave RAM for the program.
+        /// Default memory limit for sources outside of RAM. Their loaded parts must leave RAM for the
+        /// program.
         const MEMORY_BYTES: usize = 1 << 30;
         let (a, b) = (self.a, self.b);
         let in_memory = a.in_memory().is_some() && b.in_memory().is_some();

@@ -10,7 +10,7 @@ pub(super) struct SetCut {
 }
 
 impl SetCut {
-    /// Divides `len` tuples into parts of at most `most`, and at least one.
+    /// Divides `len` tuples into at least one part, each of at most `most` tuples.
     pub(super) fn of(len: usize, most: usize) -> Self {
         // Make the parts equal: as many parts as with parts of the maximum length.
         Self { len, step: len.div_ceil(len.div_ceil(most.max(1)).max(1)).max(1) }

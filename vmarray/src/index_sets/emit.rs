@@ -6,18 +6,18 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{prefetch_slice, zeroed_vec};
 use crate::engine::shared_work;
 
-/// The number of tuples of the first set for which [`Matches`] stores one count of results.
+/// Number of tuples of the first set for which [`Matches`] stores one count of results.
 const STEP: usize = 1024;
 
-/// The partners of each tuple of the first set.
+/// For each tuple of the first set, the matching tuples of the second set.
 #[derive(Debug)]
 pub(super) enum Matches {
-    /// Each tuple of the first set is merged with all tuples of the second set.
+    /// Each tuple of the first set matches all tuples of the second set.
     All { each: usize, total: usize },
-    /// Each tuple of the first set is merged with a run of consecutive tuples of the grouped second set.
+    /// Each tuple of the first set matches a run of consecutive tuples of the grouped second set.
     Each {
         runs: TupleRuns,
-        /// The number of results before each [`STEP`] tuples.
+        /// Before each [`STEP`] tuples of the first set, the number of results so far.
         before: Vec<usize>,
         total: usize,
     },
@@ -29,10 +29,10 @@ impl Matches {
         Ok(Self::All { each: b, total: a.checked_mul(b).ok_or_else(too_long)? })
     }
 
-    /// Computes the prefix sums of the runs' lengths.
+    /// Computes the prefix sums of the runs' lengths, which are the numbers of results.
     pub(super) fn each(runs: TupleRuns, threads: usize) -> Result<Self> {
         let mut before = zeroed_vec(runs.len().div_ceil(STEP))?;
-        /// The number of sums that a thread computes at a time.
+        /// Number of sums that a thread computes at a time.
         const AT_ONCE: usize = 64;
         let sums = before.chunks_mut(AT_ONCE).zip((0..).step_by(AT_ONCE));
         shared_work::for_each(threads, sums, |(sums, first)| {
@@ -66,7 +66,7 @@ impl Matches {
         }
     }
 
-    /// Returns the tuple of a result, and the result's number within its run.
+    /// Returns the tuple of the first set of a result, and the result's number within this tuple's run.
     fn locate(&self, result: usize) -> (usize, usize) {
         match self {
             Self::All { each, .. } => (result / each, result % each),
@@ -83,8 +83,8 @@ impl Matches {
         }
     }
 
-    /// Writes results from number `first` on, until `into` is full. A result has the values of a tuple of
-    /// `a`, followed by the `rest_width` values of one of its partners in `rest`.
+    /// Writes results until `into` is full, beginning at result number `first`. A result has the values of a
+    /// tuple of `a`, followed by the `rest_width` values in `rest` of a matching tuple.
     pub(super) fn emit(
         &self,
         a: &TupleBlock<'_>,

@@ -12,17 +12,17 @@ use super::runs::KeyIndex;
 use super::source::{TupleBlock, Tuples};
 use crate::base::error::{ErrorKind, Result};
 
-/// The number of threads, and the bound on memory.
+/// The number of threads of a join, and its memory limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JoinLimits {
     pub(super) threads: usize,
-    /// The approximate memory for the inputs and their index structures, in bytes.
+    /// The approximate bytes of memory for the inputs and their index structures.
     pub(super) memory_bytes: usize,
 }
 
-/// A join of two sources with the number of its results. The join consists of pieces: each is the join of a
-/// *strip* of the first source with a *block* of the second one. Sources within the memory bound have a
-/// single piece.
+/// A join of two sources with the number of its results. The join consists of pieces. Each piece is the join
+/// of a *strip* (a part of the first source) with a *block* (a part of the second one). Sources within the
+/// memory limit have a single piece.
 #[derive(Debug)]
 pub(super) struct JoinEngine<'a, A: ?Sized, B: ?Sized, H> {
     a: &'a A,
@@ -31,16 +31,17 @@ pub(super) struct JoinEngine<'a, A: ?Sized, B: ?Sized, H> {
     threads: usize,
     strips: SetCut,
     blocks: SetCut,
-    /// The number of results of each piece: first the strips with the first block, then the strips with the
+    /// The number of results of each piece: first all strips with the first block, then all strips with the
     /// second block, and so on.
     totals: Vec<usize>,
     len: usize,
-    /// The piece, if there is only one.
+    /// The piece, if there is only one, for later calls.
     kept: Option<Arc<StripPiece<'a>>>,
     hash: PhantomData<fn() -> H>,
 }
 
-/// A strip and a block with the partners of each tuple, as input for the output of results.
+/// A strip and a block, with the matching tuples of each of the strip's tuples, as input for the output of
+/// results.
 #[derive(Debug)]
 pub(super) struct StripPiece<'a> {
     strip: TupleBlock<'a>,
@@ -52,18 +53,18 @@ pub(super) struct StripPiece<'a> {
 #[derive(Debug)]
 pub(super) struct Grouped<'a> {
     block: TupleBlock<'a>,
-    /// `None` for a product, which merges all pairs.
+    /// `None` for a product, in which all pairs match.
     index: Option<KeyIndex>,
 }
 
-/// The block of the last visited piece, with its number. A walk through the pieces in order then groups each
+/// The block of the last visited piece, with its number. So a walk through the pieces in order groups each
 /// block only once.
 pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> JoinEngine<'a, A, B, H> {
-    /// Counts the results.
+    /// Reads both sources, and counts the results.
     pub(super) fn new(a: &'a A, b: &'a B, merge: Merge, limits: JoinLimits) -> Result<Self> {
-        /// The least number of tuples for each thread.
+        /// Minimum number of tuples for each thread.
         const TUPLES_MIN: usize = 16 << 10;
         let tuples = a.len().saturating_add(b.len());
         let threads = limits.threads.clamp(1, 1 + tuples / TUPLES_MIN);
@@ -84,11 +85,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> JoinEngine<'a, A, B
         Ok(engine)
     }
 
-    /// Divides both sources: the strips and the blocks each take half of the memory.
+    /// Divides both sources. The strips and the blocks each take half of the memory.
     fn cut(a: &A, b: &B, merge: &Merge, memory_bytes: usize) -> (SetCut, SetCut) {
-        /// Bytes per tuple: an entry of a partition, and a run.
+        /// Bytes per tuple of a strip: an entry of a partition, and a run.
         const STRIP_BYTES: usize = 16 + 8;
-        /// Bytes per tuple: an entry of a partition, and a key with its slots in a growing table.
+        /// Bytes per tuple of a block: an entry of a partition, and a key with its slots in a growing table.
         const BLOCK_BYTES: usize = 16 + 24 * 2 + 4 * 5;
         let loaded = |is_in_memory: bool, width: usize| if is_in_memory { 0 } else { 8 * width };
         let mut strip_bytes = loaded(a.in_memory().is_some(), merge.a_width);
@@ -158,9 +159,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> JoinEngine<'a, A, B
         Ok(Grouped { block, index })
     }
 
-    /// Returns a piece, by its number.
+    /// Returns the piece with a number.
     ///
-    /// Fails if a source's tuples have changed since they were counted.
+    /// Returns an error if a source's tuples have changed since they were counted.
     pub(super) fn piece(&self, number: usize, walk: &mut Walk<'a>) -> Result<Arc<StripPiece<'a>>> {
         if let Some(piece) = &self.kept {
             return Ok(Arc::clone(piece));
@@ -178,7 +179,6 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> JoinEngine<'a, A, B
         self.totals.len()
     }
 
-    /// The number of results of a piece.
     pub(super) fn len_of(&self, number: usize) -> usize {
         self.totals[number]
     }
@@ -207,7 +207,7 @@ impl StripPiece<'_> {
         self.found.total()
     }
 
-    /// Writes results from number `first` of the piece on, until `into` is full.
+    /// Writes results of the piece until `into` is full, beginning at result number `first`.
     pub(super) fn emit(&self, first: usize, into: &mut [u64]) {
         let rest = self.block.index.as_ref().map_or(self.block.block.values(), KeyIndex::rest);
         self.found.emit(&self.strip, rest, self.rest_width, first, into);

@@ -8,12 +8,12 @@ use super::source::TupleBlock;
 use crate::base::error::Result;
 use crate::engine::shared_work;
 
-/// A hash function of values. Its quality affects only the speed: the results should use all bits.
+/// A hash function of values. Its quality affects only the speed; the result should vary in all bits.
 pub(super) trait KeyHash: Send + Sync {
     fn mix(hash: u64, value: u64) -> u64;
 }
 
-/// Multiplies to 128 bits and folds the halves, as wyhash does for each word.
+/// A hash function that multiplies to 128 bits and folds the halves, as wyhash does for each word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldedMultiply;
 
@@ -28,36 +28,36 @@ impl KeyHash for FoldedMultiply {
     }
 }
 
-/// A key for table look-ups: the code, and the hash that determines its slot.
+/// A key for the hash table: the code of a tuple's common values, and the hash that selects its slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyCode {
     pub(super) code: u64,
     pub(super) hash: u64,
 }
 
-/// One of the columns of an exact code.
+/// One column of an exact code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     least: u64,
     /// The difference between the largest and the least value.
     extent: u64,
-    /// The factor of the value's distance from the least value in the code.
+    /// The factor by which the value, minus the least value, enters the code.
     scale: u64,
 }
 
-/// The encoding of a tuple's common values.
+/// The encoding of a tuple's common values as one number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coder {
     /// The row-major index in the box that the values of the second set span, if the box has at most 2^64
-    /// places. Two codes are equal if and only if the values are equal. A tuple outside of the box has no
-    /// partner.
+    /// positions. Two codes are equal if and only if the values are equal. A tuple outside of the box matches
+    /// no tuple.
     Exact(Vec<Span>),
-    /// A hash. The join must compare the values of tuples with equal codes.
+    /// A hash. For equal hashes the join must compare the values of the tuples.
     Hashed,
 }
 
 impl Coder {
-    /// Returns an encoding for the second set's tuples.
+    /// Chooses an encoding for the second set's tuples.
     pub(super) fn of(block: &TupleBlock<'_>, keys: &[usize], threads: usize) -> Result<Self> {
         const AT_ONCE: usize = 1 << 16;
         // Determine the least and the largest value of each column.
@@ -80,7 +80,7 @@ impl Coder {
         Ok(Self::of_bounds(&bounds.into_inner()))
     }
 
-    /// Returns an encoding for the least and the largest value of each column.
+    /// Chooses an encoding, from the least and the largest value of each column.
     pub(super) fn of_bounds(bounds: &[(u64, u64)]) -> Self {
         let mut places = 1_u128;
         let mut spans = Vec::with_capacity(bounds.len());
@@ -107,7 +107,8 @@ impl Coder {
         if self.is_exact() { H::mix(0, code) } else { code }
     }
 
-    /// Calls `visit` with the number and the code of each tuple of a range that may have a partner.
+    /// Calls `visit` with the number and the code of each tuple of a range that may match a tuple of the
+    /// second set.
     #[inline(always)]
     pub(super) fn for_each<H: KeyHash>(
         &self,
@@ -149,7 +150,7 @@ impl Coder {
 }
 
 impl Span {
-    /// Returns the summand of a value in the code, or `None` outside of the box.
+    /// Returns the value's part of the code, or `None` outside of the box.
     #[inline(always)]
     fn place(self, value: u64) -> Option<u64> {
         let above = value.wrapping_sub(self.least);

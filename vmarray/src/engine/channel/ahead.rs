@@ -9,10 +9,10 @@ use super::{Channel, NO_PAGE};
 use crate::engine::page::PageTable;
 use crate::engine::page::state::AHEAD;
 
-/// Number of refusals before a recount.
+/// Number of refused prefetches before a recount.
 const RECOUNT_REFUSALS: u32 = 64;
 
-/// Approximate number of prefetched, unused pages.
+/// Approximate number of prefetched pages that no thread has used.
 #[derive(Debug, Default)]
 pub(super) struct AheadCount {
     count: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct AheadCount {
 }
 
 impl Channel {
-    /// Returns the number of further pages that a thread may prefetch now.
+    /// Returns the number of pages that a thread may prefetch now.
     pub(crate) fn ahead_room(&self, table: &PageTable) -> usize {
         let most = u64::from(self.layout.frames_max / 2);
         let ahead = self.ahead.count.load(Ordering::Relaxed);
@@ -40,12 +40,12 @@ impl Channel {
         0
     }
 
-    /// Counts pages that a thread begins to prefetch.
+    /// Adds pages that a thread begins to prefetch.
     pub(crate) fn more_ahead(&self, pages: usize) {
         self.ahead.count.fetch_add(pages as u64, Ordering::Relaxed);
     }
 
-    /// Stops to count prefetched pages that were used or evicted, or whose load failed.
+    /// Subtracts prefetched pages that were used or evicted, or whose load failed.
     pub(crate) fn fewer_ahead(&self, pages: usize) {
         if pages > 0 {
             let fewer = |ahead: u64| Some(ahead.saturating_sub(pages as u64));

@@ -27,52 +27,53 @@ use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, UNSAVED, USED, WAITED};
 use crate::engine::page::{Asleep, DeferredWakes, HazardAccess, Holder, PageTable, park_task, wake};
 
-/// Submissions for tasks in flight in a channel: one is copied, the next waits in the device, and a third is
-/// being assembled.
+/// Maximum number of submissions for tasks in flight in a channel: the bus copies one, the next waits in the
+/// device, and a thread prepares a third.
 pub(super) const UNDER_WAY_MAX: usize = 3;
-/// Maximum bytes of one submission: long enough that waking the threads of served tasks takes less time than
-/// the next one.
+/// Maximum bytes of one submission: it takes longer than waking the threads of the tasks that the last one
+/// served.
 const SUBMISSION_BYTES: usize = 16 << 20;
 /// Maximum number of pages of one submission: the next pages arrive while one thread polls the served tasks.
 const SUBMISSION_PAGES: usize = 256;
-/// A submission takes at most this share of the frames, so that all submissions in flight leave frames for
+/// A submission takes at most this fraction of the frames, so that all submissions in flight leave frames for
 /// other threads.
 const FRAMES_SHARE: usize = 4;
-/// Prefetch distance of entries in pages: the latency of memory, in examined entries.
+/// Prefetch distance of page entries, in entries: the latency of memory.
 const LOOK_AHEAD: usize = 16;
 
-/// State of the thread that serves the requests of a channel.
+/// The state of the thread that serves the page requests of tasks in a channel.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
-    /// Requests in order of arrival.
+    /// Unsubmitted requests, in order of arrival.
     queue: VecDeque<Arc<PageRequest>>,
-    /// Sleeping waits for the release of pages, which end the wait for a frame.
+    /// Registrations of the driver at held pages, whose release ends the wait for a frame.
     asleep: Vec<Asleep>,
-    /// The last transfer of another thread that will wake the driver.
+    /// The last transfer of another thread whose end wakes the driver.
     awaited: Option<Ticket>,
     /// Number of failed write-backs when the first request found no frame.
     failures_before: Option<u64>,
 }
 
-/// Reason why no submission is possible.
+/// The reason why no submission is possible.
 enum Stuck {
     /// There are no requests, or enough are in flight.
     No,
     /// The state has changed meanwhile: check it again.
     Again,
-    /// There is no free frame; the driver is woken when there may be one.
+    /// There is no free frame. The driver is woken when there may be one.
     Frames,
 }
 
 impl Channel {
-    /// Queues a request of a task, which is woken with the answer.
+    /// Queues a task's request; the answer wakes the task.
     pub(crate) fn ask(&self, table: &PageTable, request: &Arc<PageRequest>) {
         if self.tasks.requests.ask(Arc::clone(request)) {
             self.drive(table, ASKED);
         }
     }
 
-    /// Serves requests whose pages have arrived, and submits further requests, unless another thread does so.
+    /// Serves requests whose pages have arrived, and submits further ones. If another thread does so, that
+    /// thread continues.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
         // Call wakers only after this function, because they are code of the program and may need resources
         // held here.
@@ -98,7 +99,7 @@ impl Channel {
         });
     }
 
-    /// Serves requests that wait for frames, because some may be free now.
+    /// Serves requests that wait for frames, because a frame may be free now.
     pub(super) fn wake_driver(&self) {
         if self.tasks.is_short_of_frames.load(Ordering::SeqCst)
             && let Some(driver) = self.tasks.driver.get()
@@ -107,7 +108,7 @@ impl Channel {
         }
     }
 
-    /// Finishes the completed transfers that tasks wait for.
+    /// Finishes completed transfers for which tasks wait.
     fn end_submissions(&self, table: &PageTable) {
         let driven = |submission: &mut Submission| submission.is_driven.then_some(submission.ticket);
         let tickets = self.lock().work.submissions().filter_map(driven).collect();
@@ -115,7 +116,7 @@ impl Channel {
         self.end_done(table, done);
     }
 
-    /// Submits the next requests, if allowed.
+    /// Submits the next requests, if fewer submissions are in flight than the limit.
     fn submit_next(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
         let most = (SUBMISSION_BYTES / self.layout.page_bytes)
             .min(SUBMISSION_PAGES)
@@ -169,7 +170,7 @@ impl Channel {
         self.await_frames(table, serving)
     }
 
-    /// Returns the approximate number of absent pages among the requests.
+    /// Returns the approximate number of absent pages among the requested ones.
     fn look(&self, table: &PageTable, requests: &[Arc<PageRequest>]) -> usize {
         requests.iter().take(LOOK_AHEAD).for_each(|request| table.prefetch(request.page));
         let mut absent = 0;
@@ -186,7 +187,7 @@ impl Channel {
         absent
     }
 
-    /// Claims the pages of requests while frames last, and submits their loads. Answers requests without a
+    /// Claims the pages of requests while frames last, and submits their loads. Answers requests that need no
     /// load. Returns the requests without a frame.
     fn submit_requests(
         &self,
@@ -259,7 +260,7 @@ impl Channel {
         left
     }
 
-    /// Attaches requests to pages already in transfer.
+    /// Adds requests to the loads of pages already in transfer.
     fn join_fetches(&self, table: &PageTable, requests: Vec<Arc<PageRequest>>, wakes: &mut Wakes) {
         if requests.is_empty() {
             return;
@@ -292,7 +293,7 @@ impl Channel {
         }
     }
 
-    /// Serves a request for a page in a frame, as [`PageRequest::serve`].
+    /// Serves a request for a page in a frame, like [`PageRequest::serve`].
     fn serve(&self, request: &Arc<PageRequest>, frame: FrameBytes<'_>) -> Option<Waker> {
         if !request.is_for_guard() {
             return request.serve(frame);
@@ -302,7 +303,7 @@ impl Channel {
         shard.frames.reserved.add(number, request)
     }
 
-    /// Serves a request for a cached page, if no other holder prevents it.
+    /// Serves a request for a cached page, unless another thread's hold prevents it.
     fn serve_resident(&self, table: &PageTable, request: &Arc<PageRequest>) -> Option<Waker> {
         let entry = table.entry(request.page);
         let held = match request.is_write() {
@@ -329,7 +330,7 @@ impl Channel {
         waker
     }
 
-    /// Serves a request for a page in a frame that the caller holds exclusively and quiet, and releases it.
+    /// Serves a request for a page that the caller holds exclusively, with shut gates, and releases the page.
     fn serve_held(&self, table: &PageTable, request: &Arc<PageRequest>, add: u64) -> Option<Waker> {
         let entry = table.entry(request.page);
         if request.is_write() && request.is_waiting() {
@@ -343,7 +344,7 @@ impl Channel {
         waker
     }
 
-    /// Answers the first request with the error for which there is no frame.
+    /// Answers the first request with the error because of which there is no free frame.
     fn fail_first(&self, serving: &mut Serving, error: crate::Error) {
         // The request reports this error, so the next flush must not report it again.
         self.lock().work.write_error = None;
@@ -356,14 +357,14 @@ impl Channel {
         self.keep_unreported(&error);
     }
 
-    /// Records an unreported failure of a write-back.
+    /// Stores a failed write-back's error, which no thread has received.
     fn keep_unreported(&self, error: &crate::Error) {
         if let Some(error) = error.device_error() {
             self.lock().work.write_error.get_or_insert_with(|| error.clone());
         }
     }
 
-    /// Finds an event that may free a frame.
+    /// Finds an event that may free a frame, and makes it wake the driver.
     fn await_frames(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
         let failures = self.counters.failed_write_backs.get();
         if serving.failures_before.is_some_and(|before| before < failures) {
@@ -428,7 +429,7 @@ impl Channel {
         Stuck::Frames
     }
 
-    /// Registers the driver of tasks at pages that threads hold. Returns false if a page is free meanwhile.
+    /// Registers the driver at pages that threads hold. Returns false if one of the pages is free now.
     fn sleep_on_pages(&self, table: &PageTable, pages: Vec<u64>, serving: &mut Serving) -> bool {
         let Some(driver) = self.tasks.driver.get() else { return true };
         for page in pages {
@@ -446,7 +447,7 @@ impl Channel {
         true
     }
 
-    /// Finishes a completed transfer, and returns its result. `None` if another thread is about to finish it.
+    /// Finishes a completed transfer, and returns its result; `None` if another thread is about to finish it.
     fn end_oldest(&self, table: &PageTable, ticket: Ticket) -> Option<backend_api::Result<()>> {
         let done = self.ask_which_are_done(vec![ticket]).pop()?;
         let outcome = done.1.clone();
@@ -454,14 +455,14 @@ impl Channel {
         Some(outcome)
     }
 
-    /// True if all frames seem guarded or reserved, so that no request gets one.
+    /// Returns true if guards or reservations seem to keep all frames, so no request can get one.
     pub(crate) fn are_all_kept(&self) -> bool {
         self.tasks.are_all_kept.load(Ordering::SeqCst)
     }
 }
 
 impl Channel {
-    /// Makes the driver finish a transfer of another thread.
+    /// Makes the driver finish another thread's transfer when it completes.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();
         let is_fetch = shard.work.fetches.iter().any(|work| work.submission.ticket == ticket);
@@ -476,7 +477,6 @@ impl Channel {
         }
     }
 
-    /// Wakes the driver when a transfer completes.
     fn wake_driver_after(&self, ticket: Ticket) {
         if let Some(driver) = self.tasks.driver.get() {
             self.device.wake(ticket, driver.clone());

@@ -25,32 +25,32 @@ use super::places::FrameBytes;
 use crate::base::error::Error;
 use crate::engine::page::this_thread;
 
-/// The bytes of an element, or of a part of a page; short ones need no allocation.
+/// The bytes of an element, or of a part of a page. Short ones need no allocation.
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
-/// Number of bytes above which a task [copies the bytes itself](super::frame_reservation), while frames
-/// suffice: a second copy would take longer than a second access to the page.
+/// Number of bytes above which a task [copies the bytes itself](super::frame_reservation) while frames
+/// suffice, because a second copy would take longer than a second access to the page.
 const LONG_BYTES: usize = 256;
 
-/// Action on the page in its frame.
+/// The action that a request does on the page in its frame.
 #[derive(Debug)]
 pub(crate) enum Ask {
     /// Copies bytes out of the page.
     Read { offset: usize, len: usize },
     /// Writes bytes to the page.
     Write { offset: usize, bytes: Bytes },
-    /// Reserves the frame for the guard of a task.
+    /// Reserves the frame, so that the task gets a guard of the page.
     Reserve,
 }
 
-/// Result of a request.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum RequestAnswer {
     Read(Bytes),
     Written,
     /// The index of the frame, which the task must [release](super::Channel::unreserve).
     Reserved(u32),
-    /// Another thread holds the page: the task must retry.
+    /// Another thread holds the page, so the task must retry.
     Busy,
     Failed(Error),
 }
@@ -59,39 +59,39 @@ pub(crate) enum RequestAnswer {
 enum RequestStage {
     Waiting(Waker),
     Answered(RequestAnswer),
-    /// A frame is reserved for the read of the task, which is reading now, or waits for an exclusive holder
-    /// of the page.
+    /// A frame is reserved for the task's read. The task is reading now, or waits for an exclusive holder of
+    /// the page.
     Kept {
         frame: u32,
         is_at_page: bool,
         waker: Option<Waker>,
     },
-    /// The task does not wait for an answer any more.
+    /// The task no longer waits for an answer.
     Over,
 }
 
-/// Request of a task for a page.
+/// A task's request for a page.
 #[derive(Debug)]
 pub(crate) struct PageRequest {
     pub(super) page: u64,
     pub(super) ask: Ask,
-    /// The id of the [thread](this_thread) that polled the task first.
+    /// The number of the [thread](this_thread) that polled the task first.
     pub(super) thread: usize,
     stage: Mutex<RequestStage>,
-    /// True if the page was loaded for this request, and not for an earlier one or a thread.
+    /// True if the page was loaded for this request, and not for an earlier request or a thread.
     pub(crate) is_first: AtomicBool,
-    /// True to load the page alone, after a failed submission of several.
+    /// True if the page must be loaded alone, because a submission of several pages has failed.
     pub(super) is_alone: AtomicBool,
 }
 
-/// Result of taking a frame from a task.
+/// The result of taking a reserved frame from a task.
 #[derive(Debug)]
 pub(super) enum TakenRequest {
-    /// The frame is taken back. Has the waker of the task, if the task knew of the frame.
+    /// The frame was taken. Contains the waker of the task, if the task knew of the frame.
     Yes(Option<Waker>),
     /// The task is using the page, and reports when it has finished.
     NotYet,
-    /// The task has finished with the frame.
+    /// The task has finished with the frame already.
     Over,
 }
 
@@ -107,7 +107,7 @@ impl PageRequest {
         }
     }
 
-    /// Returns the answer once, or registers the task to be woken with the answer.
+    /// Returns the answer once, or registers the waker that the answer calls.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<RequestAnswer> {
         let take = |stage: &mut RequestStage| match stage {
             RequestStage::Waiting(_) => None,
@@ -134,7 +134,7 @@ impl PageRequest {
         Poll::Pending
     }
 
-    /// Ends the wait for an answer. Returns an existing one.
+    /// Ends the wait for an answer. Returns an answer that exists already.
     pub(crate) fn cancel(&self) -> Option<RequestAnswer> {
         let mut stage = self.stage.lock();
         if !matches!(*stage, RequestStage::Waiting(_)) {
@@ -147,8 +147,8 @@ impl PageRequest {
         None
     }
 
-    /// Returns the answer that the task has not taken yet. Returns the answer a second time if the task could
-    /// not use its frame.
+    /// Returns the answer that the task has not taken yet. Returns it a second time if the task could not use
+    /// its frame.
     fn take_answer(&self, stage: &mut RequestStage) -> Option<RequestAnswer> {
         match std::mem::replace(stage, RequestStage::Over) {
             RequestStage::Answered(RequestAnswer::Reserved(frame)) if !self.is_for_guard() => {
@@ -168,7 +168,8 @@ impl PageRequest {
         }
     }
 
-    /// Records that the task waits for an exclusive holder of the page, with a frame reserved for its read.
+    /// Records that the task waits for an exclusive holder of the page, while a frame is reserved for its
+    /// read.
     pub(crate) fn wait_kept(&self, waker: &Waker) {
         // Clone the waker without the lock, because cloning is code of the program.
         let waker = waker.clone();
@@ -190,17 +191,17 @@ impl PageRequest {
         matches!(self.ask, Ask::Write { .. })
     }
 
-    /// True to reserve the frame for the guard of a task.
+    /// Returns true if the request reserves the frame for a guard.
     pub(crate) fn is_for_guard(&self) -> bool {
         matches!(self.ask, Ask::Reserve)
     }
 
-    /// True for a long read that the task should copy itself, if frames suffice.
+    /// Returns true for a long read, whose bytes the task should copy itself if frames suffice.
     pub(super) fn is_long_read(&self) -> bool {
         matches!(self.ask, Ask::Read { len, .. } if len > LONG_BYTES)
     }
 
-    /// Offset and length of the accessed bytes in the page.
+    /// Returns offset and length in the page of the bytes to access.
     pub(super) fn bytes(&self) -> (usize, usize) {
         match &self.ask {
             Ask::Read { offset, len } => (*offset, *len),
@@ -209,12 +210,13 @@ impl PageRequest {
         }
     }
 
-    /// Answers if the task still waits; returns the waker.
+    /// Stores the answer if the task still waits, and returns the waker to call.
     pub(super) fn answer(&self, answer: RequestAnswer) -> Option<Waker> {
         self.answer_with(|| answer)
     }
 
-    /// As [`answer`](Self::answer); `answer` runs only if the task still waits, and keeps waiting meanwhile.
+    /// Stores the answer as [`answer`](Self::answer). Calls `answer` only if the task still waits, and under
+    /// the lock.
     pub(super) fn answer_with(&self, answer: impl FnOnce() -> RequestAnswer) -> Option<Waker> {
         let mut stage = self.stage.lock();
         if !matches!(*stage, RequestStage::Waiting(_)) {
@@ -227,15 +229,15 @@ impl PageRequest {
         }
     }
 
-    /// Reads or writes for a task that still waits; returns the waker.
+    /// Reads or writes the bytes if the task still waits, and returns the waker to call.
     ///
-    /// The frame holds the page, which the calling thread holds: exclusively if the request
+    /// The frame must have the page, and the calling thread must hold it: exclusively if the request
     /// [writes](Self::is_write).
     pub(super) fn serve(&self, frame: FrameBytes<'_>) -> Option<Waker> {
         self.answer_with(|| self.read_or_write(frame))
     }
 
-    /// Executes the request with the page in a frame, as [`serve`](Self::serve).
+    /// Executes the request on the page in a frame, under the conditions of [`serve`](Self::serve).
     pub(super) fn read_or_write(&self, frame: FrameBytes<'_>) -> RequestAnswer {
         match &self.ask {
             Ask::Read { offset, len } => {
@@ -257,7 +259,7 @@ impl PageRequest {
         }
     }
 
-    /// True if a frame is reserved for the read.
+    /// Returns true if a frame is reserved for the task's read.
     pub(super) fn has_kept(&self) -> bool {
         matches!(
             *self.stage.lock(),
@@ -265,7 +267,7 @@ impl PageRequest {
         )
     }
 
-    /// Ends the reservation of a frame after the task's read. Returns `false` if another thread has taken the
+    /// Ends the frame's reservation after the task's read. Returns `false` if another thread has taken the
     /// frame from the task.
     pub(super) fn let_go(&self) -> bool {
         let mut stage = self.stage.lock();
@@ -274,8 +276,8 @@ impl PageRequest {
         matches!(old, RequestStage::Kept { .. })
     }
 
-    /// Takes a reserved frame from a task, and reads the bytes for the task. Pass `None` if the page was
-    /// evicted.
+    /// Takes a reserved frame from a task, and reads the bytes for the task. `frame` is `None` if the page
+    /// was evicted.
     pub(super) fn take_kept(&self, frame: Option<FrameBytes<'_>>) -> TakenRequest {
         let mut stage = self.stage.lock();
         let waker = match &mut *stage {
@@ -289,7 +291,7 @@ impl PageRequest {
         TakenRequest::Yes(waker)
     }
 
-    /// Wakes the task without an answer, so that it checks the reason itself.
+    /// Returns the waker to call without an answer, so that the task checks the reason itself.
     pub(super) fn nudge(&self) -> Option<Waker> {
         // Take the waker instead of cloning it under the lock, because cloning is code of the program. The
         // task stores another one at its next poll.

@@ -16,26 +16,26 @@ use crate::engine::guards;
 use crate::engine::page::state::IN_FLIGHT;
 use crate::engine::page::{Asleep, PageTable, park_task, wake};
 
-/// Reason of a task's wait.
+/// The kind of a task's wait.
 #[derive(Debug)]
 pub(crate) enum TaskWait {
-    /// Nothing: the task tries again at once.
+    /// No wait: the task tries again at once.
     No,
-    /// The task is woken for a retry.
+    /// The task was woken already, to try again.
     Woken,
-    /// The task is woken for a retry, while this value lives.
+    /// The task is registered, while this value lives, and is woken to try again.
     Asleep(Asleep),
 }
 
-/// Requests of tasks to a channel, and the obstacles of serving them.
+/// The requests of tasks to a channel, and the reasons why they may be stuck.
 #[derive(Debug)]
 pub(super) struct TaskRequests {
     pub(super) requests: Combiner<Arc<PageRequest>, Serving>,
     pub(super) driver: OnceLock<Waker>,
     pub(super) kept_for_reads: Arc<KeptForReads>,
-    /// True if the first request has no frame.
+    /// True if the first request in the queue has no frame.
     pub(super) is_short_of_frames: AtomicBool,
-    /// True if, in addition, only the program can release a frame.
+    /// True if, in addition, only the program can free a frame, by dropping a guard.
     pub(super) are_all_kept: AtomicBool,
 }
 
@@ -52,7 +52,7 @@ impl TaskRequests {
 }
 
 impl Channel {
-    /// Registers a task that needs a page in flight.
+    /// Registers a task that needs a page in transfer.
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
         let found = self.lock().work.transfer_of(page).map(|submission| submission.ticket);
         let Some(ticket) = found else {
@@ -72,11 +72,11 @@ impl Channel {
         TaskWait::No
     }
 
-    /// Registers a task whose request waits for a frame with other events that may end the wait.
+    /// Registers a task, whose request waits for a frame, for other events that may end the wait.
     ///
     /// # Errors
-    /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) if all frames are guarded, and the calling thread
-    /// holds guards.
+    /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) if guards hold all frames, and the calling thread
+    /// holds one.
     pub(crate) fn poll_frames(&self, waker: &Waker) -> Result<TaskWait> {
         if !self.are_all_kept() {
             return Ok(TaskWait::No);
@@ -87,7 +87,7 @@ impl Channel {
         Ok(self.sleep_as_task(waker, || self.are_all_kept()))
     }
 
-    /// Counts a guard if the limit allows it; otherwise returns the reason to wait.
+    /// Counts a guard if the limit allows it; otherwise returns the kind of wait.
     ///
     /// # Errors
     /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) if the calling thread holds guards.
@@ -102,7 +102,7 @@ impl Channel {
         Ok(Some(self.sleep_as_task(waker, || self.guards.count.load(Ordering::SeqCst) >= frames)))
     }
 
-    /// Sleeps until [`announce`](Self::announce), if a condition still holds.
+    /// Registers a task for [`announce`](Self::announce), if a condition still holds.
     fn sleep_as_task(&self, waker: &Waker, holds: impl Fn() -> bool) -> TaskWait {
         let asleep = Asleep::at(self.task_key(), waker);
         // With the fence of `announce`: either this check sees the change, or the changing thread sees the
@@ -111,7 +111,7 @@ impl Channel {
         if holds() { TaskWait::Asleep(asleep) } else { TaskWait::No }
     }
 
-    /// Key of tasks that wait for [`announce`](Self::announce).
+    /// Key under which tasks wait for [`announce`](Self::announce).
     pub(super) fn task_key(&self) -> usize {
         std::ptr::from_ref(&self.events).addr()
     }

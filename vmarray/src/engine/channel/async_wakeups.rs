@@ -15,11 +15,11 @@ use crate::engine::combiner::ENDED;
 use crate::engine::page::{DeferredWakes, LockScope, PageTable};
 
 thread_local! {
-    /// Number of drivers that the thread is in.
+    /// Number of drivers whose code the thread is running.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// References channel and page table while their array lives.
+/// The waker of a channel, which devices call. It references channel and page table while their array lives.
 #[derive(Debug)]
 pub(crate) struct WakeupDriver {
     state: Mutex<DriverState>,
@@ -30,7 +30,7 @@ pub(crate) struct WakeupDriver {
 struct DriverState {
     /// `None` once the array is being dropped.
     driven: Option<(Arc<Channel>, Arc<PageTable>)>,
-    /// Number of threads inside.
+    /// Number of threads that are running the driver.
     inside: usize,
 }
 
@@ -43,8 +43,8 @@ impl WakeupDriver {
         driver
     }
 
-    /// Releases the channel, and waits until no thread is inside, because the dropping thread frees its
-    /// memory with the array. It does not wait on a thread that is itself inside a driver.
+    /// Releases the channel and waits until no thread runs the driver, because the calling thread drops the
+    /// array and frees its memory. Does not wait for a driver that the calling thread is itself running.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         let driven = state.driven.take();
@@ -82,7 +82,7 @@ impl Wake for WakeupDriver {
     }
 }
 
-/// A thread's stay in a driver.
+/// A thread's run of a driver, which its drop ends.
 struct DriverVisit<'a>(&'a WakeupDriver);
 
 impl Drop for DriverVisit<'_> {

@@ -6,15 +6,15 @@ use backend_api::{Error, ErrorKind, Result, Ticket};
 use super::Channel;
 
 impl Channel {
-    /// Waits for copies of pages.
+    /// Waits for a submission of page copies.
     ///
     /// # Errors
-    /// Their failure, with the damaged page.
+    /// The error of the submission; a wrong checksum names the damaged page.
     pub(super) fn wait_for_pages(&self, ticket: Ticket) -> Result<()> {
         self.queues.wait(ticket).map_err(|error| self.name_page(error))
     }
 
-    /// Adds the page of the array to a device's error about a wrong checksum in home slots.
+    /// Adds the array's page number to a device's error about a wrong checksum in a home slot.
     pub(super) fn name_page(&self, error: Error) -> Error {
         let (page_bytes, channels) = (self.layout.page_bytes as u64, u64::from(self.layout.channels));
         match error.offset() {

@@ -3,7 +3,7 @@
 
 use backend_api::{DeviceSpan, HostSpan, Transfer};
 
-/// Direction of a page.
+/// Direction of a page copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyWay {
     /// Copies a page from its home slot to a frame.
@@ -12,10 +12,10 @@ pub(crate) enum CopyWay {
     WriteBack,
 }
 
-/// Returns copies of pages in ascending order of their slots. Merges copies that are contiguous on both
-/// sides.
+/// Returns copies of pages in ascending order of their slots, and merges copies that are contiguous in both
+/// memories.
 ///
-/// The driver takes microseconds for each piece, so one long copy is far cheaper than several short ones.
+/// The driver takes microseconds for each copy, so one long copy is far cheaper than several short ones.
 pub(super) fn coalesce<'a>(
     pages: impl Iterator<Item = (DeviceSpan<'a>, HostSpan<'a>)>,
     bytes: u64,

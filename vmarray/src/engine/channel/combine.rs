@@ -35,43 +35,43 @@ use crate::base::recording;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::engine::page::{DeferredWakes, Holder, PageTable, State};
 
-/// Maximum bytes of one submission, unless a page is longer, so that the first page does not wait long for
-/// the last. Futures use such batches.
+/// Maximum bytes of one submission, unless a page is longer, so that the first page need not wait long for
+/// the last. Requests of tasks use this limit.
 pub(super) const BATCH_BYTES: usize = 2 << 20;
-/// Maximum bytes of one submission of threads whose cache has room for many batches: with longer batches the
-/// bus idles less often.
+/// Maximum bytes of one submission of threads whose cache has room for many batches. The bus idles less often
+/// with longer batches.
 const LONG_BATCH_BYTES: usize = 4 << 20;
 const LONG_BATCHES: usize = 32;
 /// Maximum number of submissions in flight. With one, the device would be idle between submissions.
 const DEPTH: usize = 2;
-/// Number of checks of a queued load before the thread yields.
+/// Number of checks of a queued load before the waiting thread yields.
 const LOOKS: u32 = 100;
 
-/// State of a loaded page for its requester, set by any finishing thread.
+/// The state of a page after its load, as the requester needs it; the thread that finishes the load sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadFor {
     Share(Holder),
-    /// The requesting thread holds the page exclusively, as a pin; a guard has to [count
+    /// The requesting thread holds the page exclusively, as a pin. A guard must [count
     /// itself](crate::engine::page::Entry::hold_exclusive).
     Exclusive(Holder),
-    /// No thread holds the page: it was prefetched.
+    /// No thread holds the page, because it was prefetched.
     Release,
-    /// No thread holds the page: the requesting tasks have been [served](super::async_requests), so the page
-    /// is the next victim.
+    /// No thread holds the page. The requesting tasks have been [served](super::async_requests), so the page
+    /// is evicted next.
     Leave,
 }
 
-/// A claimed absent page, and its target frame.
+/// A load of an absent page that the requester has claimed, into a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) page: u64,
     pub(crate) frame: Frame,
     pub(crate) then: LoadFor,
-    /// The id of the load, with which the requester gets the result.
+    /// The id of the load, by which the requester gets the result.
     pub(crate) id: u64,
 }
 
-/// Bytes of a home slot in transfer to pinned memory.
+/// A read of bytes of a home slot into pinned memory.
 #[derive(Debug)]
 pub(super) struct Read {
     copy: Transfer<'static>,
@@ -79,7 +79,7 @@ pub(super) struct Read {
     pub(super) outcome: OnceLock<(backend_api::Result<()>, bool)>,
 }
 
-/// Content of one submission.
+/// The contents of one submission.
 struct Batch {
     loads: Vec<Load>,
     reads: Vec<Arc<Read>>,
@@ -87,34 +87,33 @@ struct Batch {
     requests: Vec<Arc<PageRequest>>,
 }
 
-/// Result of a load.
+/// The result of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadResult {
     Yes,
-    /// The load failed in a batch, and another load of the batch may be the cause. Retry it alone.
+    /// The load failed in a batch, perhaps because of another load. Retry it alone.
     NotWithOthers,
 }
 
 impl Channel {
-    /// Returns a new id for a load.
     pub(crate) fn load_id(&self) -> u64 {
         self.loads.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Loads claimed absent pages with contents, together with loads of other threads. Returns before they
-    /// complete. On failure the claims end, the frames are freed, and [`await_load`](Self::await_load)
-    /// returns the error to requesters.
+    /// Loads absent pages with contents that the caller has claimed, together with loads of other threads.
+    /// Returns before they complete. After a failure the claims end, the frames are freed, and
+    /// [`await_load`](Self::await_load) returns the error to requesters.
     pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
         let mut shard = self.lock();
         shard.work.queued.extend(loads);
         self.combine_now(table, shard);
     }
 
-    /// Reads bytes of home slots, which the caller protects from changes, together with fetches of other
-    /// threads. Blocks.
+    /// Reads bytes of home slots, together with fetches of other threads, and blocks. The caller protects the
+    /// slots from changes.
     ///
     /// # Errors
-    /// The error of the copy after a submission without other copies.
+    /// The error of the copy, after a submission of this copy alone.
     pub(super) fn read_with_others(
         &self,
         table: &PageTable,
@@ -169,7 +168,7 @@ impl Channel {
         }
     }
 
-    /// Makes the thread the combiner, unless another one is or soon will be.
+    /// Makes the calling thread the combiner, unless another thread is or soon will be.
     pub(super) fn combine_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard>) {
         if shard.work.may_combine() {
             let batch = self.become_combiner(&mut shard);
@@ -180,7 +179,7 @@ impl Channel {
         }
     }
 
-    /// Makes the thread the combiner if there is none; returns true if it did.
+    /// Makes the calling thread the combiner if there is none. Returns true if it did.
     pub(crate) fn combine_if_needed(&self, table: &PageTable) -> bool {
         if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
@@ -193,7 +192,7 @@ impl Channel {
         combines
     }
 
-    /// One check by a thread with a queued load or read, while others are in the driver.
+    /// Checks once if the calling thread, whose load or read is queued, should become the combiner.
     fn combine_or_look_on(&self, table: &PageTable, turns: &mut u32) {
         if !self.combine_if_needed(table) {
             *turns += 1;
@@ -201,7 +200,7 @@ impl Channel {
         }
     }
 
-    /// Records whether a thread may become the combiner, for checks without the lock.
+    /// Records if a thread may become the combiner, for checks without the lock.
     pub(super) fn note_combiner(&self, shard: &Shard) {
         self.loads.may_combine.store(shard.work.may_combine(), Ordering::Relaxed);
     }
@@ -212,7 +211,7 @@ impl Channel {
         self.next_batch(shard)
     }
 
-    /// Returns the next batch, in which loads with waiting threads precede prefetches.
+    /// Returns the next batch. Loads for which threads wait precede prefetches.
     fn next_batch(&self, shard: &mut Shard) -> Batch {
         let cache_bytes = self.layout.frames_max as usize * self.layout.frame_stride;
         let bytes = (cache_bytes / LONG_BATCHES).clamp(BATCH_BYTES, LONG_BATCH_BYTES);
@@ -227,7 +226,7 @@ impl Channel {
         Batch { loads: mem::replace(&mut shard.work.queued, rest), reads, requests: Vec::new() }
     }
 
-    /// Submits a batch, and later queued loads unless another thread can.
+    /// Submits a batch, and then queued loads while no other thread can.
     fn combine(&self, table: &PageTable, batch: Batch) {
         let mut next = Some(batch);
         while let Some(batch) = next {
@@ -246,7 +245,7 @@ impl Channel {
         }
     }
 
-    /// Phases 4 and 5 of a miss: submits a batch and puts it on record; then runs `then` under the same lock.
+    /// Phases 4 and 5 of a miss: submits a batch and records it; then runs `then` under the same lock.
     fn submit_batch<R>(
         &self,
         table: &PageTable,
@@ -294,8 +293,8 @@ impl Channel {
         (submitted, result)
     }
 
-    /// Submits loads as a separate batch, which succeeds or fails alone, with the requests of tasks, and
-    /// records them.
+    /// Submits loads and requests of tasks as one separate batch, which succeeds or fails alone, and records
+    /// it.
     pub(crate) fn submit_loads(
         &self,
         table: &PageTable,
@@ -305,11 +304,11 @@ impl Channel {
         self.submit_batch(table, Batch { loads, reads: Vec::new(), requests }, |_| ()).0
     }
 
-    /// Waits until a load requested by the calling thread is finished, and returns its result. `claimed` is
-    /// the state of the page at its claim.
+    /// Waits until a load of the calling thread is finished, and returns its result. `claimed` is the page's
+    /// state after its claim.
     ///
     /// # Errors
-    /// The error of a load after a submission without other loads.
+    /// The error of the load, after a submission of this load alone.
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<LoadResult> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));
@@ -346,7 +345,7 @@ impl Channel {
 }
 
 impl WorkUnderWay {
-    /// True if there are loads to submit, and no thread submits or soon will.
+    /// Returns true if there are loads to submit, and no thread submits them or soon will.
     fn may_combine(&self) -> bool {
         let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
         let is_full =

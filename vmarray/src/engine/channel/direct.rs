@@ -29,39 +29,39 @@ use super::{Channel, DevicePlace};
 use crate::base::error::Result;
 use crate::engine::page::DeferredWakes;
 
-/// Fixed cost of a read, as bytes that could be copied in that time.
+/// Fixed cost of a direct read, as the bytes that a device could copy in that time.
 const READ_COST_BYTES: u64 = 4 << 10;
-/// Cost of short reads before a page is fetched, in copies of the page. With 2, random reads of 4 KiB of a
-/// file in the system's cache were three times as slow as without fetches.
+/// Total cost of short reads before a page is fetched, in copies of the page. With 2, random reads of 4 KiB
+/// of a file in the system's cache were three times as slow as without fetches.
 const TIMES: u64 = 8;
-/// Maximum read granularity of a device for direct reads of parts of pages.
+/// Maximum read granularity, in bytes, of a device for direct reads of parts of pages.
 const PART_UNIT_BYTES: usize = 4 << 10;
-/// Minimum requested share of the bytes that a device reads. Sequential reads of single elements are faster
-/// from a fetched page.
+/// The requested bytes must be at least this fraction of the bytes that a device reads. Sequential reads of
+/// single elements are faster from a fetched page.
 const UNIT_SHARE: usize = 4;
-/// Counts are halved when the reads of all counted pages have cost this share of fetching them: with uniform
-/// reads, no count exceeds twice that.
+/// Counts are halved when all counted reads have cost this fraction of fetching all their pages. With uniform
+/// reads, no count then exceeds twice this fraction.
 const WINDOW_SHARE: u64 = 4;
-/// Maximum number of counts of a channel.
+/// Maximum number of counts of a channel, each for one or more pages.
 const COUNTS_MAX: usize = 1 << 16;
 
-/// Gate of direct reads of home slots.
+/// The lock that threads share during direct reads of home slots, and that bars such reads.
 #[derive(Debug, Default)]
 pub(super) struct DirectGate {
     lock: RwLock<()>,
-    /// True if the device supports direct reads.
+    /// True if threads use direct reads, so that a kernel must bar them.
     is_used: AtomicBool,
 }
 
-/// A guard that prevents direct reads of certain home slots while it lives.
+/// Prevents direct reads of some channels' home slots while it lives.
 pub(super) struct ReadsBarred<'a> {
     gates: Vec<RwLockWriteGuard<'a, ()>>,
-    /// Dropped last: wakers may block, and wait for barred reads.
+    /// Dropped last, because wakers may block and wait for barred reads.
     _deferral: Option<DeferredWakes>,
 }
 
 impl<'a> ReadsBarred<'a> {
-    /// Closes gates, and waits for the threads that are reading. Call it before taking a lock of queues.
+    /// Bars direct reads, and waits for threads that are reading. Call this before locking queues.
     pub(super) fn begin(mut gates: Vec<&'a DirectGate>) -> Self {
         // All threads lock the gates in the order of their addresses, so that they cannot deadlock.
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
@@ -71,7 +71,7 @@ impl<'a> ReadsBarred<'a> {
         Self { gates: gates.into_iter().map(|gate| gate.lock.write()).collect(), _deferral: deferral }
     }
 
-    /// Waits for work on the slots, if there is any. The owner of the ticket receives the result.
+    /// Waits for work on the slots, if there is any. The owner of the ticket gets the result.
     pub(super) fn until_done(&self, device: &dyn Device, ticket: Ticket) {
         if !self.gates.is_empty() {
             let _ = device.wait(ticket);
@@ -85,7 +85,8 @@ impl DirectGate {
         Self { is_used: (device.info().kind == DeviceKind::File).into(), ..Self::default() }
     }
 
-    /// Reads bytes of a home slot that the caller protects from changes; `None` without direct reads.
+    /// Reads bytes of a home slot directly; the caller protects them from changes. Returns `None` if the
+    /// device does not support this.
     pub(super) fn read(
         &self,
         device: &dyn Device,
@@ -98,17 +99,18 @@ impl DirectGate {
     }
 }
 
-/// Recent cost of direct reads and writes, shared by some pages: one of the most used pages is then fetched.
+/// Recent costs of direct reads and writes, by page; some pages share a count. If the count of a page is
+/// high, the page is fetched.
 #[derive(Debug, Default)]
 pub(super) struct ReadCosts {
     counts: OnceLock<Box<[AtomicU32]>>,
-    /// Cost of all pages since the last halving.
+    /// Cost of all pages since the counts were last halved.
     of_all: AtomicU64,
 }
 
 impl ReadCosts {
-    /// Counts bytes of the page in a slot; returns `false` if the page should be fetched. `is_full` means
-    /// that the fetch evicts another page.
+    /// Adds the cost of an access to the page in a slot. Returns `false` if the page should be fetched.
+    /// `is_full` says if the fetch would evict another page.
     fn pay(
         &self,
         slot: u64,
@@ -143,8 +145,8 @@ impl ReadCosts {
 }
 
 impl Channel {
-    /// Reads bytes of a page's home slot directly; the caller protects them from changes. `None` without
-    /// direct reads.
+    /// Reads bytes of a page's home slot directly; the caller protects them from changes. Returns `None` if
+    /// the device does not support this.
     pub(crate) fn read_home_directly(&self, page: u64, offset: usize, into: &mut [u8]) -> Option<Result<()>> {
         let gate = self.queues.direct()?;
         let outcome = gate.read(&*self.device, self.home(page).plus(offset as u64), into)?;
@@ -154,19 +156,20 @@ impl Channel {
         Some(outcome.map_err(Into::into))
     }
 
-    /// Records that the claiming thread will read and write a page, so that scatters check it again.
+    /// Records that a thread will read and write a page that it has claimed, so that scatters check the page
+    /// again.
     pub(crate) fn note_load(&self) {
         drop(self.queues.begin_loads());
     }
 
-    /// True if the thread with a miss reads the page itself. On GPUs, and on RAM in place of GPUs,
-    /// submissions with several pages load the page instead.
+    /// Returns true if a thread with a miss reads the page itself. On GPUs, and on RAM in place of GPUs,
+    /// submissions with several pages load it instead.
     pub(crate) fn loads_directly(&self) -> bool {
         self.queues.direct().is_some() && self.device.info().kind == DeviceKind::File
     }
 
-    /// Sets the minimum bytes of direct reads of parts of pages, so that the device's granularity pays.
-    /// `usize::MAX` if it reads whole pages. No work may be in flight on the channel.
+    /// Sets and returns the minimum bytes of direct reads of parts of pages, from the device's granularity;
+    /// `usize::MAX` if it reads only whole pages. No work may be in flight on the channel.
     pub(crate) fn begin_parts(&self) -> usize {
         let unit = self.device.direct_reads().map_or(usize::MAX, |direct| direct.unit_bytes());
         if unit > PART_UNIT_BYTES.min(self.layout.page_bytes / 2).max(1) {
@@ -178,14 +181,14 @@ impl Channel {
         unit.div_ceil(UNIT_SHARE)
     }
 
-    /// True if a read or write of an uncached page should use its home. Counts it.
+    /// Returns true if an access to an uncached page should use its home slot, and adds its cost.
     pub(crate) fn prefers_direct_read(&self, page: u64, bytes: usize) -> bool {
         let slot = page / u64::from(self.layout.channels);
         let frames = self.layout.frames_max as usize;
         self.read_costs.pay(slot, bytes as u64, self.layout.page_bytes as u64, frames, || self.is_full())
     }
 
-    /// True if a fetch evicts another page now or soon: an eviction frees several frames at once.
+    /// Returns true if a fetch evicts another page now or soon; an eviction frees several frames at once.
     fn is_full(&self) -> bool {
         const FREE_SHARE: usize = 8;
         let most = self.layout.frames_max as usize;

@@ -20,10 +20,10 @@ use super::{Channel, FrameTable, NO_PAGE, PageRequest};
 use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{self, HazardAccess, PageTable};
 
-/// Minimum number of recorded long reads before finished ones are removed.
+/// Minimum number of recorded long reads before finished ones are removed from the list.
 const READS_MIN: usize = 64;
 
-/// Number of long reads of each reserved frame, which tasks decrement without a lock.
+/// Number of long reads of each reserved frame. Tasks decrement it without a lock.
 #[derive(Debug)]
 pub(super) struct KeptForReads {
     /// Allocated at the first reservation.
@@ -39,7 +39,7 @@ impl KeptForReads {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The bytes were read: the thread that takes the frame next sees them so.
+    /// Ends a read. A release, so that the next user of the frame acts after the read.
     fn remove(&self, frame: u32) {
         if let Some(frames) = self.frames.get() {
             frames[frame as usize].fetch_sub(1, Ordering::Release);
@@ -59,9 +59,9 @@ impl KeptForReads {
 /// The reserved frames.
 #[derive(Debug)]
 pub(super) struct ReservedFrames {
-    /// Frames reserved for guards, with the number of guards.
+    /// Frames reserved for guards, each with the number of guards.
     guards: HashMap<u32, u32>,
-    /// Long reads that know their frames; some have finished since.
+    /// Long reads with a frame; some may have finished.
     reads: Vec<(u32, Arc<PageRequest>)>,
     for_reads: Arc<KeptForReads>,
 }
@@ -77,7 +77,7 @@ impl ReservedFrames {
         &self.for_reads
     }
 
-    /// Number of reserved frames; a frame for several long reads counts several times.
+    /// Returns the number of reserved frames. A frame for several long reads counts several times.
     pub(super) fn count(&self) -> usize {
         self.guards.len() + self.for_reads.count()
     }
@@ -86,7 +86,7 @@ impl ReservedFrames {
         self.for_reads.has(frame) || !self.guards.is_empty() && self.guards.contains_key(&frame)
     }
 
-    /// Reserves a frame for a task, and answers; returns the waker if the task still waits.
+    /// Reserves a frame for a task, and answers the request; returns the waker if the task still waits.
     pub(super) fn add(&mut self, frame: u32, request: &Arc<PageRequest>) -> Option<Waker> {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
@@ -109,7 +109,7 @@ impl ReservedFrames {
         waker
     }
 
-    /// Ends one of a frame's reservations for guards.
+    /// Ends one reservation of a frame for a guard.
     fn remove_guard(&mut self, frame: u32) {
         let Some(guards) = self.guards.get_mut(&frame) else { return };
         *guards -= 1;
@@ -120,7 +120,7 @@ impl ReservedFrames {
 }
 
 impl Channel {
-    /// Ends the reservation of a frame, and notifies threads that wait for frames.
+    /// Ends a frame's reservation, and wakes threads that wait for frames.
     pub(crate) fn unreserve(&self, frame: u32, request: &PageRequest) {
         if request.is_for_guard() {
             self.lock().frames.reserved.remove_guard(frame);
@@ -133,13 +133,14 @@ impl Channel {
         self.announce_reservation();
     }
 
-    /// Notifies threads that wait for frames about a waiting task with a reserved frame.
+    /// Wakes threads that wait for frames, because a waiting task has a reserved frame that they may take.
     pub(crate) fn announce_reservation(&self) {
         self.events.advance();
         self.announce();
     }
 
-    /// Serves long reads with reserved frames, which ends their reservations. Returns true if there were any.
+    /// Executes long reads that have reserved frames, which ends the reservations. Returns true if there were
+    /// any.
     pub(super) fn serve_long_reads(&self, table: &PageTable) -> bool {
         let reads = std::mem::take(&mut self.lock().frames.reserved.reads);
         let mut later = Vec::new();
@@ -189,7 +190,7 @@ impl FrameTable {
         self.reserved.count() > 0 && self.reserved.has(self.frame_at(address).index)
     }
 
-    /// True if a page is in a reserved frame. Such a page changes its frame only if the program evicts it.
+    /// Returns true if a page is in a reserved frame. Only an eviction by the program moves such a page.
     pub(super) fn keeps(&self, table: &PageTable, page: u64) -> bool {
         let entry = table.entry(page);
         self.reserved.count() > 0
@@ -197,7 +198,7 @@ impl FrameTable {
             && self.is_reserved_at(entry.address())
     }
 
-    /// True if each frame has a page that the program may hold indefinitely.
+    /// Returns true if each frame has a page that the program may keep for any time.
     pub(super) fn are_all_kept(&self, table: &PageTable) -> bool {
         self.pages.iter().zip(0..).all(|(&page, frame)| {
             let is_guarded = || table.entry(page).state(Ordering::Acquire).guards() > 0;

@@ -14,36 +14,36 @@ use crate::base::error::Result;
 use crate::engine::guards;
 use crate::engine::page::{DeferredWakes, Entry, PageTable, unpark};
 
-/// Host memory allocated at once while a cache grows; page-locking is slow.
+/// Bytes of host memory that a growing cache allocates at once, because page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
-/// Length of the first allocation, because an array may never need more.
+/// Bytes of the first allocation, because an array may never need more.
 const FIRST_CHUNK_BYTES: usize = 256 << 10;
-/// Minimum number of frames allocated at a time, within that size.
+/// Minimum number of frames that are allocated at once, within that size.
 const FRAMES_LEAST: u64 = 2;
 
-/// Number of unreported pages before a thread reports them to the policy.
+/// Number of unreported pages at which a thread reports them to the policy.
 const NEWCOMERS: usize = 256;
 
-/// Minimum number of frames of a cache for searches ahead of need.
+/// Minimum number of frames of a cache that frees frames ahead of need.
 const AHEAD_FRAMES: u32 = 256;
 
-/// Result of a search.
+/// The result of one search for a free frame.
 struct FoundFrame {
-    /// One of the frames, for the caller.
     frame: Option<Frame>,
-    /// True if write-backs were started.
+    /// The error of the write-backs that the search tried to start, if any.
     started: Result<()>,
-    /// True if the search was interrupted and should be resumed.
+    /// True if the search was interrupted, and should be resumed.
     unfinished: bool,
 }
 
-/// A page-sized place in host memory. A thread with a frame outside the free list owns it.
+/// A page-sized buffer in host memory. A thread that has a frame which is not in the free list owns it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) index: u32,
     address: FrameAddress,
     pub(crate) host: HostPlace,
-    /// True until its first use: a new page needs no zeroes, and no memory for elements that no thread uses.
+    /// True until its first use, because new memory is zeroed. A new page then needs no zeroes, and no memory
+    /// for elements that no thread uses.
     is_zeroed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Frame {
     }
 }
 
-/// Blocking behaviour of a request for a frame.
+/// If a request for a frame may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocking {
     Wait,
@@ -61,7 +61,7 @@ pub(crate) enum Blocking {
 }
 
 impl Channel {
-    /// Allocates another chunk of host memory for frames.
+    /// Allocates one more chunk of host memory for frames.
     pub(super) fn grow(&self) -> Result<()> {
         let have = {
             let mut shard = self.lock();
@@ -116,7 +116,7 @@ impl Channel {
         result
     }
 
-    /// Phase 1 of a miss: takes a free frame. Returns `None` only to a caller that does not block.
+    /// Phase 1 of a miss: takes a free frame. Returns `None` only if the caller does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
         // Resume a search that released the lock for other threads, for at most two CLOCK revolutions in all.
         let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
@@ -165,7 +165,7 @@ impl Channel {
         }
     }
 
-    /// Searches once for pages to evict, or to write back for eviction.
+    /// Searches once for pages to evict, or to write back before eviction.
     fn free_some(
         &self,
         table: &PageTable,
@@ -187,9 +187,9 @@ impl Channel {
         FoundFrame { frame, started, unfinished: victims.unfinished }
     }
 
-    /// Frees frames for the next thread if there are none, while the calling thread waits for a transfer
-    /// anyway. Only in large caches that have evicted before: pages that fit stay, and a cache grows before
-    /// it evicts.
+    /// Frees frames for the next thread if none are free, while the calling thread waits for a transfer
+    /// anyway. Does so only in large caches that have evicted before: pages that fit stay, and a cache grows
+    /// before it evicts.
     pub(crate) fn make_room(&self, table: &PageTable) {
         if !self.supply.free.is_empty()
             || self.layout.frames_max < AHEAD_FRAMES
@@ -210,10 +210,11 @@ impl Channel {
         }
     }
 
-    /// Takes available frames without waiting, up to a number, in their order.
+    /// Takes up to `most` frames in their order, without waiting.
     ///
     /// # Errors
-    /// The errors of [`take_frame`](Self::take_frame); frames taken before the error are returned anyway.
+    /// The errors of [`take_frame`](Self::take_frame). Frames that were taken before the error are in
+    /// `taken`.
     pub(crate) fn take_frames(&self, table: &PageTable, most: usize, taken: &mut Vec<Frame>) -> Result<()> {
         taken.reserve(most);
         while taken.len() < most
@@ -286,12 +287,12 @@ impl Channel {
         Ok(())
     }
 
-    /// Frees a frame without a page.
+    /// Frees a frame that has no page.
     pub(crate) fn put_back(&self, frame: Frame) {
         self.put_back_all(&[frame]);
     }
 
-    /// Frees frames without pages.
+    /// Frees frames that have no pages.
     pub(crate) fn put_back_all(&self, frames: &[Frame]) {
         if frames.is_empty() {
             return;
@@ -301,15 +302,15 @@ impl Channel {
         self.announce();
     }
 
-    /// Adds used frames to the free ones; the caller announces them.
+    /// Adds used frames to the free list. The caller wakes waiting threads.
     pub(super) fn free_all(&self, frames: &[Frame]) {
         frames.iter().for_each(|frame| self.supply.free.push(Frame { is_zeroed: false, ..*frame }));
         let most = self.layout.frames_max as usize;
         debug_assert!(self.supply.free.len() <= most, "more free frames than the channel has");
     }
 
-    /// Phase 3 of a miss of a page without contents, claimed by the caller: gives it its frame, with zeroes
-    /// unless it will be overwritten completely. The caller still holds it afterwards.
+    /// Phase 3 of a miss of a page without contents, which the caller has claimed: gives the page its frame,
+    /// with zeroes if `zeroes`. The caller still holds the page afterwards.
     pub(crate) fn install_new(&self, entry: &Entry, page: u64, frame: Frame, zeroes: bool) {
         if zeroes && !frame.is_zeroed {
             self.frame_bytes(&frame).fill_with_zeroes();
@@ -317,8 +318,8 @@ impl Channel {
         self.install(entry, page, frame);
     }
 
-    /// Starts phase 3 of a miss of a page with contents, claimed by the caller, with a direct read by the
-    /// thread.
+    /// Starts phase 3 of a miss of a page with contents, which the caller has claimed: the calling thread
+    /// reads the page directly.
     pub(crate) fn begin_direct_load<'a>(&'a self, entry: &'a Entry, frame: Frame) -> UnfinishedLoad<'a> {
         UnfinishedLoad { channel: self, entry, frame }
     }
@@ -328,7 +329,7 @@ impl Channel {
         self.policy_insert(page, frame);
     }
 
-    /// Inserts a frame into the eviction policy. The frame now holds this page.
+    /// Reports to the eviction policy that the frame now has this page.
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         self.newcomers.push((page, frame.index));
         // Report some new pages to the policy now, so that no thread has to report all of them.
@@ -343,31 +344,31 @@ impl Channel {
         self.wake_driver();
     }
 
-    /// Removes the frame of a page that the caller holds exclusively from the policy. After unmapping the
-    /// page the caller [frees it](Self::put_back): not before, because the entry still names it. It is
-    /// removed before unmapping, because the page may get another frame right after.
+    /// Removes a page's frame from the policy; the caller holds the page exclusively. The caller unmaps the
+    /// page afterwards, because it may get another frame right after, and then [frees the
+    /// frame](Self::put_back), because the entry names it until then.
     pub(crate) fn policy_remove(&self, address: *mut u8, page: u64) -> Frame {
         self.lock().frames.policy_remove(address, page)
     }
 
-    /// The bytes of a frame of this channel that the calling thread owns.
+    /// Returns the bytes of a frame that the calling thread owns.
     pub(super) fn frame_bytes(&self, frame: &Frame) -> FrameBytes<'_> {
         FrameBytes::of(frame.address, self.layout.page_bytes)
     }
 
-    /// The bytes of a resident page of this channel that the calling thread holds.
+    /// Returns the bytes of a resident page that the calling thread holds.
     pub(super) fn held_bytes<'a>(&self, entry: &'a Entry) -> FrameBytes<'a> {
         FrameBytes::held(entry, self.layout.page_bytes)
     }
 
-    /// The frame at an address that a page's entry names, while the caller holds the page.
+    /// Returns the frame whose address a page's entry contains; the caller holds the page.
     pub(crate) fn frame_at(&self, address: *mut u8) -> Frame {
         self.lock().frames.frame_at(address)
     }
 }
 
-/// A direct read of a page into its frame. Dropping it, also by a panic of the program's device, ends the
-/// claim.
+/// A direct read of a page into its frame. The drop ends the claim, also after a panic of the program's
+/// device.
 pub(crate) struct UnfinishedLoad<'a> {
     channel: &'a Channel,
     entry: &'a Entry,
@@ -375,10 +376,10 @@ pub(crate) struct UnfinishedLoad<'a> {
 }
 
 impl UnfinishedLoad<'_> {
-    /// Gives the page its frame with the contents of its home. The caller still holds it afterwards.
+    /// Reads the page's home slot into its frame. The caller still holds the page afterwards.
     ///
     /// # Errors
-    /// Errors of the device; the claim then ends, and the frame is freed.
+    /// Errors of the device. The claim then ends, and the frame is freed.
     pub(crate) fn finish(self, page: u64) -> Result<()> {
         let Self { channel, entry, frame } = self;
         channel.note_load();
@@ -412,7 +413,7 @@ impl FrameTable {
         }
     }
 
-    /// The frame at an address that an entry names.
+    /// Returns the frame whose address a page's entry contains.
     pub(super) fn frame_at(&self, address: *mut u8) -> Frame {
         let mut first = 0;
         for chunk in &self.chunks {
@@ -425,7 +426,7 @@ impl FrameTable {
         unreachable!("entries name frames of their own channel only")
     }
 
-    /// Takes the frame at an address from its page, which the caller holds exclusively.
+    /// Removes the frame at an address from its page; the caller holds the page exclusively.
     pub(super) fn policy_remove(&mut self, address: *mut u8, page: u64) -> Frame {
         let frame = self.frame_at(address);
         self.evictor.removed(frame.index);

@@ -6,16 +6,16 @@ use super::Channel;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::guards;
 
-/// Admitted guards, and their limit.
+/// The number of guards on frames of a channel, and their limit.
 #[derive(Debug)]
 pub(super) struct GuardCount {
     pub(super) count: AtomicU32,
     pub(super) max: AtomicU32,
-    /// Threads that wait for guards to end.
+    /// Number of threads that wait for the end of a guard.
     waiters: AtomicU32,
 }
 
-/// While this lives, the end of a guard is an event.
+/// While this value lives, the end of a guard wakes waiting threads.
 pub(super) struct GuardWait<'a>(&'a AtomicU32);
 
 impl Drop for GuardWait<'_> {
@@ -29,7 +29,7 @@ impl GuardCount {
         Self { count: AtomicU32::new(0), max: AtomicU32::new(most(frames)), waiters: AtomicU32::new(0) }
     }
 
-    /// Call it before checking whether to wait for guards.
+    /// Call this before the check if a thread must wait for guards.
     pub(super) fn wait(&self) -> GuardWait<'_> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         // With the fence of the other side: either the waiting thread's check sees the end of a guard, or the
@@ -39,17 +39,17 @@ impl GuardCount {
     }
 }
 
-/// All frames but one, or the only one, can be guarded.
+/// Returns the limit: all frames but one, or the only one.
 pub(super) fn most(frames: u32) -> u32 {
     frames.saturating_sub(1).max(1)
 }
 
 impl Channel {
-    /// Counts a guard on a frame of this channel; waits while too many are counted.
+    /// Counts a guard on a frame of this channel; waits while the limit is reached.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread
-    /// [must not](guards::must_not_await_guards).
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if the thread [must not](guards::must_not_await_guards)
+    /// wait.
     pub(crate) fn admit_guard(&self) -> Result<()> {
         if self.try_admit_guard() {
             return Ok(());
@@ -69,12 +69,12 @@ impl Channel {
         }
     }
 
-    /// Error: all frames are guarded, also by the thread that needs one.
+    /// Returns the error that guards hold all frames, and the calling thread holds one of them.
     pub(super) fn too_many_guards(&self, frames: u32) -> Error {
         ErrorKind::TooManyGuards { channel: self.layout.index, frames: frames.into() }.into()
     }
 
-    /// The number of guards on frames of this channel at the same time.
+    /// Returns the limit of guards on frames of this channel at the same time.
     #[cfg(feature = "rayon")]
     pub(crate) fn most_guards(&self) -> usize {
         self.guards.max.load(Ordering::Relaxed) as usize
@@ -86,7 +86,7 @@ impl Channel {
         self.guards.count.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Ends the count of a guard that has released its page.
+    /// Ends the count of a guard, which has released its page.
     pub(crate) fn dismiss_guard(&self) {
         self.guards.count.fetch_sub(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -12,7 +12,7 @@ use crate::engine::page::LockScope;
 #[derive(Debug, Default)]
 pub(super) struct OrderLock<T>(Mutex<T>);
 
-/// Ends the hold, and then wakes.
+/// Releases the lock, and then runs deferred wakers.
 #[derive(Debug)]
 pub(super) struct OrderGuard<'a, T> {
     // Declared first, so that Rust releases the lock before the scope ends and runs wakers.

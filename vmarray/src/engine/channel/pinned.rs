@@ -19,25 +19,25 @@ use crate::base::error::Result;
 use crate::base::racy_slice::RacySlice;
 use crate::base::trace;
 
-/// Maximum number of unused bytes in the pool: enough for a thread on each of many cores.
+/// Maximum number of unused bytes in the pool: enough for one thread on each of many cores.
 const KEPT_BYTES: usize = 192 << 20;
 /// Pieces begin and end at multiples of this number of bytes.
 const GRAIN: usize = 4096;
-/// Number of pieces of minimum length that the pool keeps separately.
+/// Number of pieces of minimum length in a separate list.
 const SHORT: usize = 64;
-/// Minimum size of the first slab: fits partial results of a kernel and short lists of matches.
+/// Minimum bytes of the first slab: enough for partial results of a kernel and short lists of matches.
 const SLAB_BYTES_MIN: usize = 192 << 10;
 const _: () = assert!(backend_api::Compute::partials_bytes() <= SLAB_BYTES_MIN as u64);
-/// Maximum size of further slabs, which double the pool.
+/// Maximum bytes of further slabs, which double the pool.
 const SLAB_BYTES_MAX: usize = 32 << 20;
-/// Maximum length of kept pieces: a list of all matches of a search may take a hundred times as much.
+/// Maximum bytes of pieces that the pool keeps. A list of all matches of a search may take a hundred times as
+/// much.
 const PIECE_BYTES_MAX: usize = 8 << 20;
 
-/// A piece of the pool.
+/// A piece of page-locked memory from the pool.
 ///
-/// Its owner [returns it](PinnedPool::put) when no work uses it any more. If it is dropped instead, for
-/// instance by an error, work may still be in flight: its slab is then retired, and freeing the slab waits
-/// for the work.
+/// Its owner [returns it](PinnedPool::put) when no work uses it any more. If an error drops it instead, work
+/// may still be in flight. Its slab is then retired, and freeing the slab waits for the work.
 #[derive(Debug)]
 pub(crate) struct PinnedPiece {
     slab: Arc<Slab>,
@@ -64,7 +64,7 @@ impl PinnedPiece {
         self.range.len()
     }
 
-    /// Returns the offset of bytes of the piece in its slab.
+    /// Returns the offset in the slab of some bytes of the piece.
     #[inline]
     fn offset_of(&self, offset: usize, bytes: usize) -> usize {
         let end = offset.checked_add(bytes);
@@ -72,7 +72,7 @@ impl PinnedPiece {
         self.range.start + offset
     }
 
-    /// Returns the memory that the piece is a part of.
+    /// Returns the slab's memory.
     pub(crate) fn memory(&self) -> &HostBuffer<dyn Device> {
         &self.slab.memory
     }
@@ -81,23 +81,22 @@ impl PinnedPiece {
         self.slab.memory.at(self.range.start as u64 + offset)
     }
 
-    /// The place of a byte, for a copy that ends before the owner returns the piece.
+    /// Returns the place of a byte, for a copy that ends before the owner returns the piece.
     pub(super) fn place(&self, offset: usize) -> HostPlace {
         places::host_place(&self.slab.memory, self.range.start + offset)
     }
 
-    /// Copies bytes out of the piece.
     #[inline]
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         self.slab.memory.read(self.offset_of(offset, into.len()), into);
     }
 
-    /// Copies bytes out of the piece past the processor's caches.
+    /// Copies bytes out of the piece, with non-temporal stores.
     pub(super) fn read_past_caches(&self, offset: usize, into: &mut [u8]) {
         places::read_past_caches(&self.slab.memory, self.offset_of(offset, into.len()), into);
     }
 
-    /// Copies elements out of the piece to a slice, past the processor's caches on request.
+    /// Copies elements out of the piece to a slice, with non-temporal stores on request.
     #[inline]
     pub(crate) fn read_elements<T: Element>(
         &self,
@@ -110,7 +109,6 @@ impl PinnedPiece {
         places::read_elements(&self.slab.memory, offset, into, len, passes_caches);
     }
 
-    /// Copies bytes to the piece.
     #[inline]
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         self.slab.memory.write(self.offset_of(offset, from.len()), from);
@@ -120,29 +118,29 @@ impl PinnedPiece {
 #[derive(Debug)]
 pub(crate) struct PinnedPool {
     stock: Arc<PinnedStock>,
-    /// Fallback to pageable memory if page-locking is refused.
+    /// True if pageable memory may replace page-locked memory.
     fall_back: bool,
-    /// The kind of memory of new slabs, that of the frames.
+    /// The kind of memory of new slabs: that of the frames.
     kind: Mutex<HostMemory>,
 }
 
-/// The slabs of a device. Channels of one number share them across arrays.
+/// The slabs of memory of a device. Channels with the same number share them across arrays.
 #[derive(Debug)]
 struct PinnedStock {
     device: Arc<dyn Device>,
     slabs: Mutex<Vec<PoolSlab>>,
-    /// Free pieces of one [`GRAIN`], for single elements of many threads.
+    /// Free pieces of one [`GRAIN`], for single elements that many threads access.
     short: ArrayQueue<PinnedPiece>,
-    /// Held by the thread that allocates a slab, for which other threads wait.
+    /// The lock of the thread that allocates a slab; other threads wait for it.
     growing: Mutex<()>,
 }
 
-/// A slab, and its free ranges.
+/// A slab of memory, and its free ranges.
 #[derive(Debug)]
 struct PoolSlab {
     slab: Arc<Slab>,
     wanted: HostMemory,
-    /// In ascending order, none next to another.
+    /// Free ranges in ascending order, which do not touch each other.
     free: Vec<Range<usize>>,
 }
 
@@ -181,9 +179,9 @@ impl PoolSlab {
     }
 }
 
-/// A pool shared by channels, while one of them exists.
+/// A pool that some channels share, while one of them exists.
 struct SharedStock {
-    /// The address of its device, which the pool keeps alive.
+    /// The address of the pool's device, which the pool keeps alive.
     device: usize,
     channel: u32,
     stock: Weak<PinnedStock>,
@@ -201,7 +199,7 @@ impl PinnedStock {
         }
     }
 
-    /// The pool of all channels with this number on the device.
+    /// Returns the pool of all channels of the device with this number.
     fn shared(device: &Arc<dyn Device>, channel: u32) -> Arc<Self> {
         let address = Arc::as_ptr(device).addr();
         let mut shared = SHARED.lock();
@@ -214,35 +212,33 @@ impl PinnedStock {
         })
     }
 
-    /// Returns the total memory of the pool, in bytes.
     fn bytes(&self) -> usize {
         self.slabs.lock().iter().map(PoolSlab::bytes).sum()
     }
 }
 
 impl PinnedPool {
-    /// Uses the pool shared by channels of this number on the device.
+    /// Creates access to the pool that channels of the device with this number share.
     pub(crate) fn new(device: &Arc<dyn Device>, channel: u32, kind: HostMemory) -> Self {
         Self { stock: PinnedStock::shared(device, channel), fall_back: true, kind: Mutex::new(kind) }
     }
 
-    /// Uses a private pool: all of it is page-locked if that is required, and it is freed together with its
-    /// channel.
+    /// Creates a private pool, which is freed with its channel. Unless `fall_back`, all of it is page-locked.
     pub(crate) fn separate(device: &Arc<dyn Device>, kind: HostMemory, fall_back: bool) -> Self {
         Self { stock: Arc::new(PinnedStock::new(device)), fall_back, kind: Mutex::new(kind) }
     }
 
-    /// The kind of memory of new slabs.
     pub(super) fn kind(&self) -> HostMemory {
         *self.kind.lock()
     }
 
-    /// Records the kind of memory of the frames.
+    /// Sets the kind of memory of new slabs, which is that of the frames.
     pub(super) fn set_kind(&self, kind: HostMemory) {
         *self.kind.lock() = kind;
     }
 
-    /// New memory owned by the caller, with its kind: pageable if page-locking is refused and not required.
+    /// Allocates memory for the caller, and returns it with its kind: pageable if page-locking is refused and
+    /// not required.
     pub(crate) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.stock.device, bytes, kind) {
@@ -257,7 +253,7 @@ impl PinnedPool {
         }
     }
 
-    /// Memory with a minimum length, pooled or new. The caller [returns it](Self::put).
+    /// Returns memory of at least `bytes` bytes, pooled or new. The caller [returns it](Self::put).
     pub(crate) fn take(&self, bytes: usize) -> Result<PinnedPiece> {
         let is_short = bytes <= SLAB_BYTES_MIN;
         let bytes = bytes.max(1).next_multiple_of(GRAIN);
@@ -303,7 +299,7 @@ impl PinnedPool {
         piece
     }
 
-    /// Allocates missing memory in advance, up to a size.
+    /// Allocates memory in advance, until the pool has `bytes` bytes.
     pub(super) fn reserve(&self, bytes: usize) {
         let (_growing, wanted) = (self.stock.growing.lock(), self.kind());
         let missing = bytes.saturating_sub(self.bytes());
@@ -315,7 +311,7 @@ impl PinnedPool {
         }
     }
 
-    /// Frees memory without work in flight on it.
+    /// Returns a piece to the pool. No work on it may be in flight.
     pub(crate) fn put(&self, mut piece: PinnedPiece) {
         if piece.bytes() == GRAIN {
             match self.stock.short.push(piece) {
@@ -340,18 +336,17 @@ impl PinnedPool {
         drop(dropped);
     }
 
-    /// Returns the total memory of the pool, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.stock.bytes()
     }
 
-    /// The part that counts for this channel: the same for each sharing channel.
+    /// Returns the bytes of the pool that count for this channel, equal for all channels that share it.
     pub(super) fn share_bytes(&self) -> usize {
         self.bytes().div_ceil(Arc::strong_count(&self.stock))
     }
 }
 
-/// The slabs with dropped pieces.
+/// Removes and returns the slabs with dropped pieces.
 fn retired(slabs: &mut Vec<PoolSlab>) -> Vec<PoolSlab> {
     slabs.extract_if(.., |slab| slab.slab.is_retired.load(Ordering::Relaxed)).collect()
 }

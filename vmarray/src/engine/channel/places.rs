@@ -22,14 +22,12 @@ use crate::base::racy_slice::RacySlice;
 use crate::engine::page::Entry;
 use crate::engine::page::state::{EXCLUSIVE, RESIDENT};
 
-/// A place in the slots of a channel. It is detached from the borrow of the slots, so that code can store it
-/// next to them.
+/// An address in the slots of a channel. It does not borrow the slots, so a struct can contain both.
 pub(crate) type DevicePlace = DeviceSpan<'static>;
-/// A place in host memory. It is detached from the borrow of the memory, so that code can store it next to
-/// the memory.
+/// An address in host memory. It does not borrow the memory, so a struct can contain both.
 pub(crate) type HostPlace = HostSpan<'static>;
 
-/// The slots of a channel for pages on its device. Only the owner of the channel submits work on them.
+/// The device memory with the slots of a channel. Only the owner of the channel submits work on it.
 #[derive(Debug)]
 pub(crate) struct SlotMemory(DeviceBuffer<dyn Device>);
 
@@ -53,14 +51,15 @@ impl SlotMemory {
     }
 }
 
-/// A device for channels whose pages have checksums, which it compares.
+/// Wraps a device for channels whose pages have checksums. The result compares the checksums.
 pub(crate) fn comparing(device: Arc<dyn Device>, page_bytes: usize) -> Arc<dyn Device> {
     // SAFETY: channels, and all work on them, use only the new device, never the inner one. Owners of memory
     // release it on the new device, and readers of host memory poll the new device first.
     Arc::new(unsafe { Checksummed::new(device, page_bytes) })
 }
 
-/// Returns a place in host memory of a channel. The owner of that part keeps it until the work on it ends.
+/// Returns the address of a byte in host memory of a channel. The owner of this part keeps it until the work
+/// on it ends.
 pub(super) fn host_place(memory: &HostBuffer<dyn Device>, offset: usize) -> HostPlace {
     // SAFETY: the channel, or the pool that it shares, owns the memory until all work on it has ended: a
     // frame is freed, and a piece is returned, only after its copies. A piece dropped earlier retires its
@@ -68,7 +67,7 @@ pub(super) fn host_place(memory: &HostBuffer<dyn Device>, offset: usize) -> Host
     unsafe { memory.at(offset as u64).detach() }
 }
 
-/// The address of bytes in host memory.
+/// Returns the address of `bytes` bytes in host memory.
 ///
 /// # Panics
 /// If the bytes end beyond the memory.
@@ -79,8 +78,8 @@ fn checked(memory: &HostBuffer<dyn Device>, offset: usize, bytes: usize) -> *con
     memory.address().as_ptr().wrapping_add(offset)
 }
 
-/// Copies bytes out of host memory past the processor's caches. Bytes have unspecified values if work writes
-/// to them meanwhile.
+/// Copies bytes out of host memory with non-temporal stores. Bytes have unspecified values if work writes to
+/// them meanwhile.
 ///
 /// # Panics
 /// If the range ends beyond the memory.
@@ -91,7 +90,7 @@ pub(super) fn read_past_caches(memory: &HostBuffer<dyn Device>, offset: usize, i
     unsafe { nontemporal_copy::copy_racy(from, into.as_mut_ptr(), into.len()) };
 }
 
-/// Copies elements out of host memory to a slice, past the processor's caches on request. Elements have
+/// Copies elements out of host memory to a slice, with non-temporal stores on request. Elements have
 /// unspecified values if work, or another thread, writes to them meanwhile.
 ///
 /// # Panics
@@ -117,7 +116,7 @@ pub(super) fn read_elements<T: Element>(
     }
 }
 
-/// New host memory that no device works on, for the program.
+/// Host memory for the program, on which no device works.
 #[derive(Debug)]
 pub(crate) struct ProgramMemory(HostBuffer<dyn Device>);
 
@@ -127,10 +126,10 @@ impl ProgramMemory {
         Self(memory)
     }
 
-    /// The first elements of the memory.
+    /// Returns the first `len` elements of the memory.
     ///
     /// # Panics
-    /// If the memory is shorter, or not aligned for them.
+    /// If the memory is shorter, or not aligned for the elements.
     pub(crate) fn elements<T: Pod>(&mut self, len: usize) -> &mut [T] {
         let start = self.0.address().cast::<T>();
         assert!(
@@ -150,7 +149,7 @@ pub(crate) struct FrameAddress(*mut u8);
 unsafe impl Send for FrameAddress {}
 
 impl FrameAddress {
-    /// The frame at an offset of a chunk of host memory.
+    /// Returns the frame at an offset of a chunk of host memory.
     pub(super) fn in_chunk(chunk: &HostBuffer<dyn Device>, offset: usize) -> Self {
         Self(chunk.address().as_ptr().wrapping_add(offset))
     }
@@ -160,24 +159,24 @@ impl FrameAddress {
     }
 }
 
-/// The bytes of a frame, while the calling thread owns the frame, or holds its page quiet: shared for reads,
-/// exclusively for writes.
+/// The bytes of a frame. The calling thread owns the frame, or holds its page with shut gates: shared for
+/// reads, exclusively for writes.
 #[derive(Debug)]
 pub(crate) struct FrameBytes<'a> {
     address: *mut u8,
     len: usize,
-    /// True if no other thread has the frame or its page.
+    /// True if no other thread may access the bytes.
     is_exclusive: bool,
     channel: PhantomData<&'a ()>,
 }
 
 impl<'a> FrameBytes<'a> {
-    /// The bytes of a frame of `page_bytes` bytes. The lifetime is at most that of the channel.
+    /// Returns the bytes of a frame with `page_bytes` bytes. The lifetime is at most that of the channel.
     pub(super) fn of(frame: FrameAddress, page_bytes: usize) -> Self {
         Self { address: frame.0, len: page_bytes, is_exclusive: true, channel: PhantomData }
     }
 
-    /// The bytes of the frame of a resident page of `page_bytes` bytes, which the calling thread holds.
+    /// Returns the bytes of a resident page with `page_bytes` bytes, which the calling thread holds.
     ///
     /// # Panics
     /// If no thread holds the page.
@@ -198,7 +197,6 @@ impl<'a> FrameBytes<'a> {
         self.address.wrapping_add(offset)
     }
 
-    /// Copies bytes out of the frame.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) {
         // SAFETY: inside of the frame, as was checked. Threads that access it meanwhile use racy or atomic
         // accesses.
@@ -208,7 +206,7 @@ impl<'a> FrameBytes<'a> {
     /// Copies bytes into the frame.
     ///
     /// # Panics
-    /// If threads share the page.
+    /// If the page is only held shared.
     pub(super) fn write(&self, offset: usize, from: &[u8]) {
         assert!(self.is_exclusive, "this thread must hold the page exclusively to write its frame");
         // SAFETY: as in `read`; no reference to the bytes exists, because the thread owns the frame, or holds
@@ -219,14 +217,14 @@ impl<'a> FrameBytes<'a> {
     /// Sets all bytes to zero.
     ///
     /// # Panics
-    /// If threads share the page.
+    /// If the page is only held shared.
     pub(super) fn fill_with_zeroes(&self) {
         assert!(self.is_exclusive, "this thread must hold the page exclusively to write its frame");
         // SAFETY: as in `write`.
         unsafe { racy::fill(self.address, 0, self.len) }
     }
 
-    /// Runs code on the bytes in place. The thread owns the frame, which no page has yet.
+    /// Runs a function on the bytes in place. The thread owns the frame, which no page has yet.
     pub(super) fn with_bytes<R>(self, run: impl FnOnce(&mut [u8]) -> R) -> R {
         // SAFETY: the frame has initialised bytes. Its address is not published, so no other code accesses
         // it.

@@ -22,56 +22,55 @@ use super::queues::{DirectionQueues, QUEUES};
 use crate::base::recording::{self, SubmittedWork};
 use crate::base::stats::Counters;
 
-/// The newest tickets of one kind, by queue.
+/// The newest tickets of one kind of work, by queue.
 type Newest = [Option<Ticket>; QUEUES];
-/// A function that submits work to a queue, called at most once.
+/// A function that submits work to a queue; it is called at most once.
 pub(crate) type QueueWork<'a> = &'a mut dyn FnMut(&Queue<dyn Device>) -> Result<Ticket>;
-/// For each of some queues, the newest ticket that another queue waits for.
+/// For each of some queues, the newest ticket of another queue after which its work is ordered already.
 type Known = [u64; QUEUES];
 
-/// Predecessors of writes and kernels.
+/// Work after which later writes and kernels must run.
 #[derive(Debug, Default)]
 pub(super) struct QueueBarriers {
-    /// By write queue.
+    /// The newest writes, by write queue.
     writes: Newest,
-    /// By fetch queue.
+    /// The newest kernels, by fetch queue.
     kernels: Newest,
-    /// The known tickets of write queues, by fetch queue,
+    /// Tickets of write queues after which fetch queues are ordered already, by fetch queue,
     after_writes: [Known; QUEUES],
-    /// and of kernels in fetch queues, by write queue.
+    /// and tickets of kernels after which write queues are ordered already, by write queue.
     after_kernels: [Known; QUEUES],
-    /// Kernels in queues of the array's other channels that read these slots: the newest of each queue.
+    /// Kernels in queues of the array's other channels that read these slots: the newest one of each queue.
     readers: Vec<Ticket>,
-    /// The newest of them that each write queue, and the first fetch queue, wait for.
+    /// The newest of `readers` after which each write queue, and the first fetch queue, are ordered already.
     after_readers: [Vec<Ticket>; QUEUES],
     store_after_readers: Vec<Ticket>,
 }
 
 impl QueueBarriers {
-    /// Orders a write queue after all of these.
+    /// Orders a write queue after all `readers`.
     fn order_after_readers(&mut self, queue: &Queue<dyn Device>, at: usize) -> Result<()> {
         let known = &mut self.after_readers[at];
         self.readers.iter().try_for_each(|ticket| order_other(queue, *ticket, known))
     }
 }
 
-/// Predecessors of copies out of slots and of kernels.
+/// Work after which later copies out of slots, and kernels, must run.
 #[derive(Debug, Default)]
 pub(super) struct LoadOrder {
-    /// Number of submitted loads and fills.
     begun: u64,
     /// The newest copies and reading kernels, by fetch queue.
     reads: Newest,
-    /// The newest writing kernel, in the first queue, which runs after these reads.
+    /// The newest writing kernel. It runs in the first queue, after these reads.
     store: Option<Ticket>,
     after_reads: Known,
-    /// The known tickets of such kernels, by fetch queue.
+    /// Tickets of writing kernels after which fetch queues are ordered already, by fetch queue.
     after_store: Known,
-    /// The newest tickets of queues of the array's other channels that each fetch queue waits for.
+    /// Tickets of queues of the array's other channels after which each fetch queue is ordered already.
     after_others: [Vec<Ticket>; QUEUES],
 }
 
-/// Started scatters, by the channel of their queue; dropping them waits for their end.
+/// Scatters in flight, by the channel of their queue. The drop waits for their end.
 struct StartedScatters<'a> {
     all: &'a [&'a HomeQueues],
     tickets: Vec<(usize, Ticket)>,
@@ -85,7 +84,7 @@ impl Drop for StartedScatters<'_> {
     }
 }
 
-/// Orders a queue after a ticket of another channel's queue, unless known.
+/// Orders a queue after a ticket of another channel's queue, unless `known` says that it is.
 fn order_other(queue: &Queue<dyn Device>, ticket: Ticket, known: &mut Vec<Ticket>) -> Result<()> {
     if known.iter().any(|known| known.queue == ticket.queue && known.value >= ticket.value) {
         return Ok(());
@@ -95,7 +94,7 @@ fn order_other(queue: &Queue<dyn Device>, ticket: Ticket, known: &mut Vec<Ticket
     Ok(())
 }
 
-/// Replaces an older ticket of the same queue.
+/// Adds a ticket, which replaces an older one of the same queue.
 fn note_newest(tickets: &mut Vec<Ticket>, ticket: Ticket) {
     match tickets.iter_mut().find(|known| known.queue == ticket.queue) {
         Some(known) => known.value = known.value.max(ticket.value),
@@ -103,7 +102,7 @@ fn note_newest(tickets: &mut Vec<Ticket>, ticket: Ticket) {
     }
 }
 
-/// Orders a queue after a ticket, unless ordered already.
+/// Orders a queue after a ticket, unless `known` says that it is.
 fn order_one(queue: &Queue<dyn Device>, ticket: Option<Ticket>, known: &mut u64) -> Result<()> {
     if let Some(ticket) = ticket
         && ticket.value > *known
@@ -118,16 +117,17 @@ fn order_all(queue: &Queue<dyn Device>, tickets: &Newest, known: &mut Known) -> 
     tickets.iter().zip(known).try_for_each(|(ticket, known)| order_one(queue, *ticket, known))
 }
 
-/// The queues of a channel, and the order of their effects on its home slots.
+/// The queues of a channel, and the order of their work on its home slots.
 #[derive(Debug)]
 pub(crate) struct HomeQueues {
     pub(super) fetches: DirectionQueues,
     writes: DirectionQueues,
-    /// Held during the submission of a write to home slots, or of a kernel on them.
+    /// The lock during the submission of a write to home slots, or of a kernel on them.
     barriers: OrderLock<QueueBarriers>,
-    /// Held during the submission of copies out of home slots, fills, and kernels. Taken after `barriers`.
+    /// The lock during the submission of copies out of home slots, fills, and kernels; taken after
+    /// `barriers`.
     load_order: OrderLock<LoadOrder>,
-    /// Direct reads of home slots, if supported.
+    /// The lock of direct reads of home slots, if the device supports them.
     direct: Option<DirectGate>,
     device: Arc<dyn Device>,
     counters: Arc<Counters>,
@@ -148,22 +148,21 @@ impl HomeQueues {
         })
     }
 
-    /// The gate of direct reads, if supported.
     pub(super) fn direct(&self) -> Option<&DirectGate> {
         self.direct.as_ref()
     }
 
-    /// Bars direct reads of the slots of some channels.
+    /// Bars direct reads of the home slots of some channels.
     fn bar_reads<'q>(written: impl IntoIterator<Item = &'q Self>) -> ReadsBarred<'q> {
         ReadsBarred::begin(written.into_iter().filter_map(Self::direct).collect())
     }
 
-    /// Held during the submission of writes to home slots.
+    /// Locks the order for the submission of writes to home slots.
     pub(super) fn begin_writes(&self) -> OrderGuard<'_, QueueBarriers> {
         self.barriers.lock()
     }
 
-    /// Submits a copy into home slots, or a fill, whose pages the caller holds, to the first write queue.
+    /// Submits a copy into home slots, or a fill, to the first write queue. The caller holds the pages.
     pub(super) fn write(
         &self,
         order: &mut QueueBarriers,
@@ -172,8 +171,8 @@ impl HomeQueues {
         self.write_in(order, (0, self.writes.first()), submit)
     }
 
-    /// As [`write`](Self::write), for many short copies: in parallel queues, unless fetches keep the bus busy
-    /// between them, and need their share of it.
+    /// Submits writes as [`write`](Self::write), for many short copies. Uses parallel queues, unless fetches
+    /// in between keep the bus busy and need their part of it.
     pub(super) fn write_beside(
         &self,
         order: &mut QueueBarriers,
@@ -200,7 +199,7 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// Submits copies out of home slots, whose pages the caller protects from changes.
+    /// Submits copies out of home slots. The caller protects their pages from changes.
     pub(super) fn read(
         &self,
         loads: &mut LoadOrder,
@@ -289,8 +288,8 @@ impl HomeQueues {
     }
 
     /// Submits a kernel that also reads slots of other channels on the same device. `submit` gets a function
-    /// that orders a queue after writes to these slots; later writes to them run after the kernel. For
-    /// `written` slots, reads count too.
+    /// that orders a queue after writes to these slots; later writes to them run after the kernel. For slots
+    /// of channels that the kernel writes (`written`), reads count too.
     fn beside(
         &self,
         others: &[&Self],
@@ -342,8 +341,8 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// Orders later reads of home slots after the predecessors of the first queue: a kernel in a queue of
-    /// another channel, which writes to them.
+    /// A kernel in a queue of another channel writes to these home slots. Orders later reads of them after
+    /// it, through the work that the first queue waits for.
     fn note_store_elsewhere(&self, order: &mut QueueBarriers, loads: &mut LoadOrder) -> Result<()> {
         let ticket = self.fetches.first().submit(&[])?;
         self.fetches.note_submitted(0, ticket);
@@ -353,34 +352,34 @@ impl HomeQueues {
         Ok(())
     }
 
-    /// Held during the submission of copies other than loads.
+    /// Locks the order for the submission of copies other than loads.
     pub(super) fn begin_reads(&self) -> OrderGuard<'_, LoadOrder> {
         self.load_order.lock()
     }
 
-    /// Held during the submission of loads or fills, which are counted.
+    /// Locks the order for the submission of loads or fills, and counts them.
     pub(super) fn begin_loads(&self) -> OrderGuard<'_, LoadOrder> {
         let mut loads = self.load_order.lock();
         loads.begun += 1;
         loads
     }
 
-    /// Number of submitted loads and fills. For a [scatter](Self::scatter_home), a page that is absent with
-    /// contents stays so until the number changes.
+    /// Returns the number of submitted loads and fills. For a [scatter](Self::scatter_home), an absent page
+    /// with contents stays absent until this number changes.
     pub(crate) fn loads_begun(&self) -> u64 {
         self.load_order.lock().begun
     }
 
-    /// Makes scatters that have examined their pages, and were not submitted, examine them again.
+    /// Makes scatters that have examined their pages, and were not submitted yet, examine them again.
     pub(crate) fn note_change(&self) {
         drop(self.begin_loads());
     }
 
-    /// Writes elements of absent pages with contents at their homes, without holding pages: later loads see
-    /// them, because they run after it, and earlier loads are detected here.
+    /// Writes elements of absent pages with contents in their home slots, without holding the pages. Later
+    /// loads run after the scatter, so they see the elements. Earlier loads are detected here.
     ///
     /// `choose` gets true if a load or fill was submitted since the count was `begun`. It then examines its
-    /// pages again and leaves out all that are no longer absent. Loads of the channel wait meanwhile.
+    /// pages again, and omits pages that are no longer absent. Loads of the channel wait meanwhile.
     pub(crate) fn scatter_home<'a>(
         &self,
         begun: u64,
@@ -396,7 +395,7 @@ impl HomeQueues {
         Ok(Some(ticket))
     }
 
-    /// The locks of several channels, in their order.
+    /// Locks the order of several channels.
     fn lock_all<'q>(all: &[&'q Self]) -> Vec<(OrderGuard<'q, QueueBarriers>, OrderGuard<'q, LoadOrder>)> {
         // All threads lock the channels in the order of their addresses, so that they cannot deadlock.
         let mut sorted: Vec<usize> = (0..all.len()).collect();
@@ -407,9 +406,9 @@ impl HomeQueues {
         locked.into_iter().map(|(_, guards)| guards).collect()
     }
 
-    /// As [`between_writes`](Self::between_writes), for all channels of an array whose devices reach all home
-    /// slots, in a queue of one of them. Consecutive kernels order nothing: later writes to slots of other
-    /// channels add the order.
+    /// Runs a kernel as [`between_writes`](Self::between_writes), for all channels of an array whose devices
+    /// can access all home slots, in a queue of one of them. Consecutive kernels need no barrier; later
+    /// writes to slots of other channels add it.
     pub(crate) fn between_writes_of_all(all: &[&Self], lane: usize, submit: QueueWork<'_>) -> Result<Ticket> {
         let of = all[lane];
         let mut locked = Self::lock_all(all);
@@ -430,11 +429,12 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// As [`scatter_home`](Self::scatter_home), for channels whose devices reach all home slots: several
-    /// devices write elements of different parts of a list at the same time, for homes on any channel.
+    /// Scatters as [`scatter_home`](Self::scatter_home), for channels whose devices can access all home
+    /// slots. Several devices write elements of different parts of a list at the same time, to home slots of
+    /// any channel.
     ///
     /// `begun` is the sum over all channels. `choose` returns each scatter with the number of the channel in
-    /// whose first queue it runs. Submitted scatters stay in flight if another one was refused.
+    /// whose first queue it runs. If a device refuses a scatter, the submitted ones stay in flight.
     pub(crate) fn scatter_homes<'a>(
         all: &[&Self],
         begun: u64,
@@ -504,7 +504,7 @@ impl HomeQueues {
         (std::mem::take(&mut started.tickets), outcome)
     }
 
-    /// Records the end of a submission, for later ones.
+    /// Records that a submission has ended, for later submissions.
     pub(crate) fn note_done(&self, ticket: Ticket) {
         recording::done(ticket);
         self.fetches.note_done(ticket);
@@ -514,7 +514,7 @@ impl HomeQueues {
     /// Waits for a submission.
     ///
     /// # Errors
-    /// Its failure.
+    /// The error of the submission.
     pub(crate) fn wait(&self, ticket: Ticket) -> Result<()> {
         let outcome = self.device.wait(ticket);
         self.note_done(ticket);

@@ -14,11 +14,12 @@ use backend_api::{Device, Queue, Result, Ticket};
 /// Maximum number of queues of a direction.
 pub(super) const QUEUES: usize = 4;
 
-/// The queues of one direction.
+/// The device queues of a channel for copies in one direction.
 #[derive(Debug)]
 pub(super) struct DirectionQueues {
     first: Queue<dyn Device>,
-    /// True if a new queue runs after all work submitted to the first one, or ordered before it.
+    /// True if a new queue runs after all work submitted to the first queue, or to a queue ordered before the
+    /// first.
     follow_first: bool,
     others: [OnceLock<Queue<dyn Device>>; QUEUES - 1],
     /// The newest submission to each queue, and its newest known completion.
@@ -37,12 +38,12 @@ impl DirectionQueues {
         })
     }
 
-    /// The queue for writing kernels, and all other ordered work.
+    /// Returns the queue for kernels that write, and for all other ordered work.
     pub(super) fn first(&self) -> &Queue<dyn Device> {
         &self.first
     }
 
-    /// True if work may be in flight.
+    /// Returns true if work may be in flight.
     pub(super) fn are_busy(&self) -> bool {
         (0..QUEUES).any(|at| self.under_way(at) > 0)
     }
@@ -53,7 +54,8 @@ impl DirectionQueues {
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }
 
-    /// The queue with the least known work in flight, and its number. Call it under the submission lock.
+    /// Returns the queue with the least known work in flight, and its number. The caller holds the lock for
+    /// submissions.
     pub(super) fn least_busy(&self, device: &Arc<dyn Device>) -> (usize, &Queue<dyn Device>) {
         let at = (0..QUEUES).min_by_key(|at| self.under_way(*at)).unwrap_or(0);
         if at == 0 {
@@ -77,7 +79,6 @@ impl DirectionQueues {
         Ok(queue)
     }
 
-    /// All created queues.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Queue<dyn Device>> {
         std::iter::once(&self.first).chain(self.others.iter().filter_map(OnceLock::get))
     }
@@ -86,7 +87,7 @@ impl DirectionQueues {
         self.submitted[at].store(ticket.value, Ordering::Relaxed);
     }
 
-    /// Records the end of a submission to one of these queues.
+    /// Records that a submission to one of these queues has ended.
     pub(super) fn note_done(&self, ticket: Ticket) {
         let is_its = |queue: &Queue<dyn Device>| queue.id() == ticket.queue;
         let others = self.others.iter().map(|queue| queue.get().is_some_and(is_its));

@@ -7,7 +7,7 @@ use crate::base::error::Result;
 use crate::engine::page::PageTable;
 
 impl Channel {
-    /// Fills home slots `slots` of this channel, whose pages the caller holds, with a pattern, and waits.
+    /// Fills the home slots `slots` with a pattern, and waits. The caller holds their pages.
     pub(crate) fn fill_slots(&self, slots: std::ops::Range<u64>, pattern: &[u8]) -> Result<()> {
         let bytes = self.layout.page_bytes as u64;
         let fill = Fill {
@@ -23,8 +23,8 @@ impl Channel {
         Ok(self.queues.wait(ticket?)?)
     }
 
-    /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller protects from changes:
-    /// directly, or together with fetches of other threads.
+    /// Reads `into.len()` bytes at an offset of a page's home slot, directly or together with fetches of
+    /// other threads. The caller protects the slot from changes.
     pub(crate) fn read_home(
         &self,
         table: &PageTable,
@@ -46,7 +46,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes bytes at an offset of a page's home slot, which the caller holds exclusively.
+    /// Writes bytes at an offset of a page's home slot. The caller holds the page exclusively.
     pub(crate) fn write_home(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
         let memory = self.pinned.take(bytes.len())?;
         memory.write(0, bytes);

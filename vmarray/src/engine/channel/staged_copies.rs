@@ -26,7 +26,8 @@ use crate::base::recording;
 
 /// Maximum bytes of one submission, unless one thread requests more.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Submissions of one direction in flight. With one, the device would be idle between submissions.
+/// Maximum number of submissions in flight in one direction. With one, the device would be idle between
+/// submissions.
 const DEPTH: usize = 2;
 
 /// A requested copy, and its result.
@@ -36,7 +37,8 @@ pub(crate) struct StagedCopy {
     copies: Vec<Transfer<'static>>,
     bytes: u64,
     owner: Thread,
-    /// True if the owner of the copy lets other threads wait for it. The lock protects writes.
+    /// True if the owner of the copy does not wait in the driver, because another thread does. Written under
+    /// the lock.
     is_left: AtomicBool,
     /// The result of the copy, and true if it was submitted alone.
     outcome: OnceLock<(backend_api::Result<()>, bool)>,
@@ -47,7 +49,7 @@ impl StagedCopy {
         self.outcome.get().is_some()
     }
 
-    /// Sleeps until the copy completes, or until another thread [wakes](Self::call) the owner.
+    /// Blocks until the copy completes, or until another thread [wakes](Self::call) the owner.
     fn sleep(&self) {
         let sleeps = || !self.is_done() && self.is_left.load(Ordering::Acquire);
         if !spin_while(sleeps) {
@@ -57,7 +59,7 @@ impl StagedCopy {
         }
     }
 
-    /// Wakes the sleeping owner of the copy. The caller holds the lock.
+    /// Wakes the owner of the copy if it sleeps; returns true if it did. The caller holds the lock.
     fn call(&self) -> bool {
         let slept = self.is_left.swap(false, Ordering::AcqRel);
         if slept {
@@ -67,16 +69,16 @@ impl StagedCopy {
     }
 }
 
-/// One submission.
+/// The copies of one submission.
 #[derive(Debug)]
 struct Group {
     ticket: Ticket,
     copies: Vec<Arc<StagedCopy>>,
-    /// True if a thread waits for the ticket.
+    /// True if a thread waits in the driver for the ticket.
     is_watched: bool,
 }
 
-/// Reports the result of a submission.
+/// Stores the result of a submission in its copies, and wakes their owners.
 fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
         // The thread that removed the copy from the list reports its outcome, so it is set only once.
@@ -86,18 +88,19 @@ fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>)
     }
 }
 
-/// Copies of one direction.
+/// The copies of one direction that are queued or in flight.
 #[derive(Debug, Default)]
 pub(super) struct StagedCopies {
     queued: VecDeque<Arc<StagedCopy>>,
-    /// True while a thread submits.
+    /// True while a thread submits copies.
     has_combiner: bool,
-    /// In submission order.
+    /// Submissions in flight, in their order.
     under_way: Vec<Group>,
 }
 
 impl StagedCopies {
-    /// The next submission; `None` if there is none, or another thread submits or soon will.
+    /// Returns the copies of the next submission; `None` if there are none, or another thread submits or soon
+    /// will.
     fn next(&mut self) -> Option<Vec<Arc<StagedCopy>>> {
         if self.has_combiner || self.under_way.len() >= DEPTH {
             return None;
@@ -112,7 +115,7 @@ impl StagedCopies {
         Some(copies)
     }
 
-    /// Removes completed submissions without waiting threads from the list.
+    /// Removes completed submissions for which no thread waits from the list, and returns them.
     fn take(
         &mut self,
         done: Vec<(Ticket, backend_api::Result<()>)>,
@@ -127,9 +130,9 @@ impl StagedCopies {
         taken
     }
 
-    /// The submission that a thread should await in the driver: the one with its copy, or, while the copy is
-    /// queued, one without a waiting thread. `None` if other threads handle it: they [call](StagedCopy::call)
-    /// on a change.
+    /// Returns the submission for which the thread should wait in the driver: the one with its copy or, while
+    /// the copy is queued, one without a waiting thread. Returns `None` if other threads wait; they
+    /// [wake](StagedCopy::call) this thread on a change.
     fn watch(&mut self, copy: &Arc<StagedCopy>) -> Option<Ticket> {
         let own = self.under_way.iter().position(|group| group.copies.iter().any(|c| Arc::ptr_eq(c, copy)));
         let group = match own {
@@ -144,8 +147,8 @@ impl StagedCopies {
 }
 
 impl Channel {
-    /// Copies pages between their home slots and consecutive places of a stage. The caller protects the slots
-    /// from changes, or holds the pages exclusively, and [waits](Self::await_staged) for it.
+    /// Queues copies of pages between their home slots and a staging buffer. The caller protects the slots
+    /// from changes, or holds the pages exclusively, and then [waits](Self::await_staged).
     pub(crate) fn copy_staged(&self, way: CopyWay, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
         let page_bytes = self.layout.page_bytes;
         let bytes = (pages.len() * page_bytes) as u64;
@@ -173,10 +176,10 @@ impl Channel {
         copy
     }
 
-    /// Waits for a copy requested by the calling thread.
+    /// Waits for a copy that the calling thread has requested.
     ///
     /// # Errors
-    /// The failure of the copy.
+    /// The error of the copy.
     pub(crate) fn await_staged(&self, copy: &Arc<StagedCopy>) -> backend_api::Result<()> {
         let (outcome, alone) = loop {
             if let Some(outcome) = copy.outcome.get() {
@@ -198,7 +201,7 @@ impl Channel {
         }
     }
 
-    /// Waits for a submission, and notifies its owners.
+    /// Waits for a submission, and reports its result to the owners of the copies.
     fn end_staged(&self, way: CopyWay, ticket: Ticket) {
         let outcome = self.wait_for_pages(ticket);
         let done = self.staged_done(way);
@@ -212,8 +215,8 @@ impl Channel {
         done.into_iter().for_each(|(group, outcome)| report_outcome(&group.copies, &outcome));
     }
 
-    /// Completed submissions without a waiting thread. The lock is not held, because a device may run wakers
-    /// when polled.
+    /// Returns completed submissions for which no thread waits. The caller does not hold the lock, because a
+    /// device may run wakers when polled.
     fn staged_done(&self, way: CopyWay) -> Vec<(Ticket, backend_api::Result<()>)> {
         let tickets: Vec<Ticket> = {
             let list = contended::lock(&self.staged[way as usize]);
@@ -222,7 +225,7 @@ impl Channel {
         self.ask_which_are_done(tickets)
     }
 
-    /// Submits queued copies within the limit.
+    /// Submits queued copies until the limit of submissions in flight.
     fn combine_staged<'a>(&'a self, way: CopyWay, mut list: MutexGuard<'a, StagedCopies>) {
         while let Some(copies) = list.next() {
             drop(list);

@@ -7,28 +7,29 @@ use super::waiting::spin_while;
 use super::{Channel, HostPlace, PinnedPiece};
 use crate::engine::event_count::EventCount;
 
-/// Length of one stage in bytes, unless a page is longer: the bus idles for some microseconds between copies.
+/// Bytes of one staging buffer, unless a page is longer. Longer copies would not reduce the idle time of the
+/// bus between copies much.
 const STAGE_BYTES: usize = 4 << 20;
-/// Maximum number of stages of a channel: enough to keep a bus of 64 GB/s busy while threads copy from
-/// others, and few enough for the processor's caches.
+/// Maximum number of staging buffers of a channel: enough to keep a bus of 64 GB/s busy while threads copy
+/// from other buffers, and few enough for the processor's caches.
 const STAGES: usize = 16;
 
-/// Number of pages of a length in a stage.
+/// Returns the number of pages of a length that fit into a staging buffer.
 pub(crate) fn stage_pages(page_bytes: usize) -> usize {
     (STAGE_BYTES / page_bytes).max(1)
 }
 
-/// Memory for some pages in transfer.
+/// A staging buffer: pinned memory for some pages in transfer.
 #[derive(Debug)]
 pub(crate) struct Stage {
     memory: PinnedPiece,
 }
 
-/// The stages of a channel. A thread with a stage waits only for copies, and then returns it.
+/// The staging buffers of a channel. A thread that has one waits only for copies, and then returns it.
 #[derive(Debug, Default)]
 pub(super) struct Stages {
     stock: Mutex<Stock>,
-    /// Signals a returned stage, or a failed allocation.
+    /// Counts returned buffers and failed allocations, for threads that wait.
     returned: EventCount,
 }
 
@@ -39,8 +40,8 @@ struct Stock {
 }
 
 impl Stage {
-    /// Copies bytes out of the stage, past the processor's caches on request. The copy to the stage must be
-    /// done.
+    /// Copies bytes out of the buffer, with non-temporal stores on request. The copy into the buffer must
+    /// have ended.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8], passes_caches: bool) {
         if passes_caches {
             self.memory.read_past_caches(offset, into);
@@ -49,19 +50,19 @@ impl Stage {
         }
     }
 
-    /// Copies bytes to the stage, before a copy from the stage begins.
+    /// Copies bytes into the buffer, before a copy out of it begins.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
         self.memory.write(offset, from);
     }
 
-    /// Returns the place of a page in the stage.
+    /// Returns the address of the page with index `at` in the buffer.
     pub(super) fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
         self.memory.place(at * page_bytes)
     }
 }
 
 impl Drop for Channel {
-    /// Returns stages without work in flight to the shared pool.
+    /// Returns the buffers to the shared pool. No work on them may be in flight.
     fn drop(&mut self) {
         let stages = std::mem::take(&mut self.stages.stock.get_mut().free);
         stages.into_iter().for_each(|stage| self.pinned.put(stage.memory));
@@ -69,7 +70,7 @@ impl Drop for Channel {
 }
 
 impl Channel {
-    /// A stage, unless the limit is reached or memory is exhausted.
+    /// Returns a staging buffer; `None` if the limit is reached or memory is exhausted.
     pub(crate) fn take_stage(&self) -> Option<Stage> {
         {
             let mut stock = self.stages.stock.lock();
@@ -89,8 +90,8 @@ impl Channel {
         Some(Stage { memory: memory.ok()? })
     }
 
-    /// Waits until a stage may be free. Returns false if no stage exists. The caller has no stage and holds
-    /// no page.
+    /// Waits until a buffer may be free. Returns false if none exists. The caller has no buffer and holds no
+    /// page.
     pub(crate) fn await_stage(&self) -> bool {
         let Stages { stock, returned } = &self.stages;
         self.counters.waits.add(1);
@@ -105,7 +106,7 @@ impl Channel {
         stock.lock().made > 0
     }
 
-    /// Returns a stage without work in flight on it.
+    /// Returns a buffer. No work on it may be in flight.
     pub(crate) fn put_stage(&self, stage: Stage) {
         self.stages.stock.lock().free.push(stage);
         self.announce_stage();

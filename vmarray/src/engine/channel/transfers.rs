@@ -25,19 +25,19 @@ use crate::engine::page::{PageTable, State, sleep, unpark, wake};
 /// Prefetch distance of page entries, in loads.
 const LOOK_AHEAD: usize = 8;
 
-/// Maximum share of frames reserved for long reads.
+/// At most this fraction of the frames is reserved for long reads.
 const LONG_READS_SHARE: usize = 4;
 
-/// Maximum page length that the waiting thread reads almost completely.
+/// Page size in bytes up to which the waiting thread probably reads the whole page.
 const READ_BYTES: usize = 4096;
 
-/// A submission of copies, with its waiter.
+/// A submission of copies, and the state of waits for it.
 #[derive(Debug)]
 pub(super) struct Submission {
     pub(super) ticket: Ticket,
-    /// True if a thread waits for the ticket.
+    /// True if a thread waits in the driver for the ticket.
     pub(super) is_watched: bool,
-    /// True if its completion wakes the [driver](super::async_wakeups).
+    /// True if its completion wakes the channel's [driver](super::async_wakeups).
     pub(super) is_driven: bool,
 }
 
@@ -47,24 +47,24 @@ impl Submission {
     }
 }
 
-/// Pages in transfer to frames.
+/// A fetch in flight: pages in transfer from their home slots to frames.
 #[derive(Debug)]
 pub(super) struct FetchUnderWay {
     pub(super) submission: Submission,
     pub(super) loads: Vec<Load>,
     pub(super) reads: Vec<Arc<Read>>,
-    /// Requests of tasks for its pages.
+    /// Requests of tasks for pages of this fetch.
     pub(super) requests: Vec<Arc<PageRequest>>,
-    /// True if it has completed, and a thread serves the requests.
+    /// True if the fetch has completed, and a thread is serving its requests.
     pub(super) is_ending: bool,
 }
 
-/// Pages in transfer to their homes.
+/// A write-back in flight: pages in transfer from their frames to home slots.
 #[derive(Debug)]
 pub(super) struct WriteBack {
     pub(super) submission: Submission,
     pub(super) pages: Vec<u64>,
-    /// True if their frames are needed.
+    /// True if an eviction waits for the frames.
     pub(super) evicting: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct WriteBack {
 pub(super) struct FailedLoad {
     pub(super) id: u64,
     pub(super) error: backend_api::Error,
-    /// True if it was submitted alone.
+    /// True if the load was submitted alone.
     pub(super) was_alone: bool,
 }
 
@@ -87,14 +87,14 @@ impl FetchUnderWay {
     }
 }
 
-/// Wake-ups deferred until the lock of the shard is released.
+/// Wake-ups to do after the lock of the shard is released.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
-    /// Pages with sleeping threads.
+    /// Pages for which threads sleep.
     pages: Vec<u64>,
-    /// Answered tasks, each with its likely polling thread.
+    /// Wakers of answered tasks, each with the thread that probably polls the task.
     tasks: Vec<(usize, Waker)>,
-    /// True to examine the requests of tasks again.
+    /// True if the driver must examine the requests of tasks again.
     is_driver: bool,
 }
 
@@ -110,12 +110,12 @@ impl Wakes {
     }
 }
 
-/// Results of the requests of a fetch, before its pages are published.
+/// Results of the requests of a fetch, before its pages become visible to other threads.
 #[derive(Debug, Default)]
 struct Served {
-    /// True if the calling thread has served them, and therefore ends the fetch.
+    /// True if the calling thread has served the requests, so it ends the fetch.
     is_ours: bool,
-    /// Written pages in ascending order, with the answers to their requests.
+    /// Pages that requests have written to, in ascending order, with the answers to these requests.
     written: Vec<u64>,
     answers: Vec<(Arc<PageRequest>, RequestAnswer)>,
     /// Requests for frames, and the number of reserved frames.
@@ -138,7 +138,7 @@ impl Channel {
         wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
 
-    /// Waits for a ticket and finishes all its transfers, unless another thread did.
+    /// Waits for a ticket and finishes all its transfers, unless another thread has done so.
     ///
     /// # Errors
     /// The error of the ticket.
@@ -146,8 +146,8 @@ impl Channel {
         self.finish_and_read(table, ticket, None)
     }
 
-    /// As [`finish`](Self::finish), for a thread that reads a frame next: a short page is prefetched to the
-    /// processor while the transfers are finished.
+    /// Finishes a ticket as [`finish`](Self::finish), for a thread that reads the frame `next` afterwards. If
+    /// the page is short, prefetches it into the processor's cache meanwhile.
     fn finish_and_read(&self, table: &PageTable, ticket: Ticket, next: Option<Frame>) -> Result<()> {
         let outcome = self.wait_for_pages(ticket);
         if let Some(frame) = next
@@ -175,7 +175,7 @@ impl Channel {
         outcome.map_err(Into::into)
     }
 
-    /// Finishes completed write-backs, which may free frames. Does not wait. The caller does not hold the
+    /// Finishes completed write-backs, which may free frames, without waiting. The caller does not hold the
     /// lock.
     pub(super) fn reap(&self, table: &PageTable) {
         let tickets = self.lock().work.write_backs.iter().map(|work| work.submission.ticket).collect();
@@ -183,14 +183,14 @@ impl Channel {
         self.end_done(table, done);
     }
 
-    /// Finishes all completed transfers. Does not wait. The caller does not hold the lock.
+    /// Finishes all completed transfers, without waiting. The caller does not hold the lock.
     pub(crate) fn reap_all(&self, table: &PageTable) {
         let tickets = self.lock().work.submissions().map(|submission| submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
 
-    /// Finishes completed transfers. The caller does not hold the lock.
+    /// Finishes the given completed transfers. The caller does not hold the lock.
     pub(super) fn end_done(&self, table: &PageTable, done: Vec<(Ticket, backend_api::Result<()>)>) {
         if done.is_empty() {
             return;
@@ -204,8 +204,8 @@ impl Channel {
         self.announce();
     }
 
-    /// Returns the completed tickets with their results. The tickets are in the order of submission. The
-    /// caller does not hold the lock.
+    /// Polls tickets, in the order of their submission, and returns the completed ones with their results.
+    /// The caller does not hold the lock.
     pub(super) fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
         let mut done = Vec::new();
         let mut pending = Vec::new();
@@ -225,8 +225,8 @@ impl Channel {
         done
     }
 
-    /// Phase 6 of a miss, or 5 of an eviction: finishes a completed ticket. First it serves requests of tasks
-    /// without the lock, which it holds afterwards.
+    /// Phase 6 of a miss, or 5 of an eviction: finishes a completed ticket. First serves requests of tasks
+    /// without the lock, which it then takes and returns.
     fn serve_and_complete(
         &self,
         table: &PageTable,
@@ -249,7 +249,7 @@ impl Channel {
         shard
     }
 
-    /// Serves requests for arrived pages before their publication.
+    /// Serves requests for pages that have arrived, before other threads see the pages.
     fn serve_all(
         &self,
         table: &PageTable,
@@ -390,7 +390,7 @@ impl Channel {
         }
     }
 
-    /// Releases claims and frames of loads; keeps the error for requesters.
+    /// Releases the claims and frames of failed loads, and keeps the error for their requesters.
     pub(super) fn fail_fetch(
         &self,
         shard: &mut Shard,
@@ -454,8 +454,8 @@ impl Channel {
         }
     }
 
-    /// Waits for the transfer of a page in flight, while a condition on the page's state holds. The requester
-    /// gets the result. The calling thread reads a frame `next`.
+    /// Waits for the transfer of a page while a condition on the page's state holds. The requester of the
+    /// transfer gets the result. The calling thread will read the frame `next`.
     pub(crate) fn help_while(
         &self,
         table: &PageTable,
@@ -490,12 +490,12 @@ impl Channel {
         }
     }
 
-    /// Sleeps until the thread that waits for the transfer of a page has finished it. Returns at once without
-    /// such a thread.
+    /// Sleeps until another thread, which waits in the driver for the transfer of a page, has finished it.
+    /// Returns at once if there is no such thread.
     ///
-    /// Under the lock of starting and ending transfers: the earlier transfer may be complete, and another one
-    /// of the same page in flight without a waiter. Starting one wakes sleepers; so a thread that sleeps
-    /// while a page is in flight has checked here.
+    /// The caller holds the lock under which transfers start and end. Meanwhile the page's earlier transfer
+    /// may have ended, and another one may be in flight that no thread waits for. The start of a transfer
+    /// wakes sleeping threads, so a thread that sleeps while a page is in flight has checked here.
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();
@@ -508,7 +508,7 @@ impl Channel {
     }
 }
 
-/// The frame of a page, from loads sorted by page.
+/// Returns the frame of a page, from loads sorted by page.
 fn frame_of(loads: &[Load], page: u64) -> Option<Frame> {
     let at = loads.binary_search_by_key(&page, |load| load.page).ok()?;
     Some(loads[at].frame)
@@ -525,14 +525,13 @@ impl WorkUnderWay {
         Some((fetch.loads.clone(), std::mem::take(&mut fetch.requests)))
     }
 
-    /// Fetches without a waiter that may be complete after another one.
+    /// Returns other fetches that may have completed too, and for which no thread waits.
     fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
         let is_free = |fetch: &&FetchUnderWay| !fetch.submission.is_watched && !fetch.is_ending;
         let may_be_done = |other: &Ticket| other.queue != ticket.queue || other.value < ticket.value;
         self.fetches.iter().filter(is_free).map(|fetch| fetch.submission.ticket).filter(may_be_done).collect()
     }
 
-    /// All transfers in flight.
     pub(super) fn submissions(&mut self) -> impl Iterator<Item = &mut Submission> {
         let fetches = self.fetches.iter_mut().map(|work| &mut work.submission);
         fetches.chain(self.write_backs.iter_mut().map(|work| &mut work.submission))
@@ -545,14 +544,14 @@ impl WorkUnderWay {
         self.write_backs.iter_mut().find(|work| work.pages.contains(&page)).map(|work| &mut work.submission)
     }
 
-    /// The transfer that may free a frame first, with a flag for write-backs.
+    /// Returns the transfer that will probably free a frame first, and true if it is a write-back.
     pub(super) fn oldest_transfer(&self) -> Option<(Ticket, bool)> {
         let write = self.write_backs.first().map(|work| (work.submission.ticket, true));
         write.or_else(|| self.fetches.first().map(|work| (work.submission.ticket, false)))
     }
 
-    /// Makes the calling thread the waiter of a ticket; false if there is one, which then
-    /// [announces](Channel::announce) the end.
+    /// Makes the calling thread the one that waits for a ticket in the driver. Returns false if there is one
+    /// already, which [announces](Channel::announce) the end.
     pub(super) fn watch(&mut self, ticket: Ticket) -> bool {
         let known = self.submissions().find(|submission| submission.ticket == ticket);
         known.is_none_or(|submission| !std::mem::replace(&mut submission.is_watched, true))

@@ -15,32 +15,31 @@ use crate::engine::evict::Verdict;
 use crate::engine::page::state::{AHEAD, DIRTY};
 use crate::engine::page::{HazardAccess, PageTable, State, Sweep};
 
-/// Bytes of frames freed by one round of eviction, and of one write-back, within limits: enough to amortise
-/// the barrier (some microseconds) and the cost of a call.
+/// Bytes of frames that one round of eviction frees, and that one write-back copies, within limits. They are
+/// enough to amortise the barrier (some microseconds) and the cost of a call.
 const ROUND_BYTES: usize = 8 << 20;
 const ROUND_FRAMES: RangeInclusive<usize> = 32..=128;
-/// Maximum share of frames of one round, so that small caches keep their pages.
+/// At most this fraction of the frames is freed by one round, so that small caches keep their pages.
 const ROUND_SHARE: usize = 8;
-/// Prefetch distance of page entries in frames: entries of an array far larger than its cache are in memory,
-/// each in its own cache line.
+/// Prefetch distance of page entries, in frames. If the array is far larger than its cache, entries are in
+/// memory, each in its own cache line.
 const LOOK_AHEAD: usize = 8;
-/// Minimum number of dirty pages beyond a full batch that a sweep skips in search of clean ones.
+/// Minimum number of dirty pages, beyond a full batch, that a search skips to find clean ones.
 const DIRTY_PATIENCE: usize = 64;
-/// Minimum number of recently used pages that a sweep skips before it releases the lock.
+/// Minimum number of recently used pages that a search skips before it releases the lock.
 pub(super) const USED_PATIENCE: usize = 256;
-/// The eviction writes back further dirty pages while clean pages and pages in write-back are less than this
-/// share of the frames, and less than this number of bytes.
+/// The eviction writes back more dirty pages while clean pages and pages in write-back are less than this
+/// fraction of the frames, and less than this number of bytes.
 const WRITE_AHEAD_SHARE: usize = 4;
 const WRITE_AHEAD_BYTES: usize = 64 << 20;
 
-/// Maximum length of the recorded pages that long scans have left behind, in bytes. They fit into the cache
-/// of a processor.
+/// Maximum bytes of the recorded pages that long scans have finished with. They fit into a processor's cache.
 const DROP_BEHIND_BYTES: usize = 32 << 20;
 
-/// Maximum number of pages of a write-back that catches up with missing ones.
+/// Maximum number of pages of a write-back that is larger than needed at present.
 const WRITE_BACK_PAGES_MAX: usize = 128;
 
-/// A page taken by a sweep or a flush.
+/// A page that a search or a flush has claimed or pinned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
     pub(crate) page: u64,
@@ -48,14 +47,14 @@ pub(crate) struct Victim {
     pub(crate) before: State,
 }
 
-/// The latest pages left behind by long scans.
+/// The last pages that long scans have finished with; they are evicted first.
 #[derive(Debug)]
 pub(super) struct DropBehind {
     /// Allocated at the first scan.
     pages: OnceLock<ArrayQueue<u64>>,
-    /// Maximum number of them.
+    /// Maximum number of recorded pages.
     most: usize,
-    /// True if these pages are the first victims.
+    /// True if these pages are evicted first.
     is_on: bool,
 }
 
@@ -65,7 +64,7 @@ impl DropBehind {
         Self { pages: OnceLock::new(), most, is_on }
     }
 
-    /// Adds a page; if there are too many, drops the oldest.
+    /// Adds a page, and drops the oldest one if there are too many.
     fn push(&self, page: u64) {
         self.pages.get_or_init(|| ArrayQueue::new(self.most)).force_push(page);
     }
@@ -75,14 +74,14 @@ impl DropBehind {
     }
 }
 
-/// Result of one round of eviction.
+/// The result of one round of eviction.
 #[derive(Default)]
 pub(super) struct Victims {
-    /// Claimed pages, which lose their frames.
+    /// Claimed clean pages, which will lose their frames.
     pub(super) clean: Vec<Victim>,
-    /// Pinned pages, which are written back.
+    /// Pinned dirty pages, which will be written back.
     pub(super) dirty: Vec<Victim>,
-    /// True if the search was interrupted and should be resumed.
+    /// True if the search was interrupted, and should be resumed.
     pub(super) unfinished: bool,
 }
 
@@ -92,7 +91,7 @@ impl Channel {
         (self.layout.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
-    /// Phases 1 and 2 of an eviction. For a blocking thread, pages being written back suffice.
+    /// Phases 1 and 2 of an eviction: chooses victims. For a thread that blocks, pages in write-back suffice.
     pub(super) fn choose_victims(&self, shard: &mut Shard, table: &PageTable, blocking: Blocking) -> Victims {
         let want = self.round_frames();
         let mut victims = Victims::default();
@@ -157,7 +156,8 @@ impl Channel {
         victims
     }
 
-    /// Claims pages that were written back for eviction. An exact policy selects them first anyway.
+    /// Claims pages that were written back for eviction. Not needed for an exact policy, which selects them
+    /// first anyway.
     fn claim_cleaned(&self, shard: &mut Shard, table: &PageTable, want: usize, victims: &mut Victims) {
         let mut cleaned = mem::take(&mut shard.frames.cleaned);
         if !self.recency {
@@ -180,10 +180,10 @@ impl Channel {
         shard.frames.cleaned = cleaned;
     }
 
-    /// Claims pages left behind by a long scan, or takes them for write-back: up to `want` clean ones, and
-    /// dirty ones for the missing number, or `ahead`.
+    /// Claims pages that a long scan has finished with: up to `want` clean ones, and dirty ones for the
+    /// missing number, or `ahead`.
     ///
-    /// So such a scan reuses its last frames, which are still in the processor's caches.
+    /// So such a scan reuses its own last frames, whose data are still in the processor's caches.
     fn claim_left_behind(
         &self,
         shard: &mut Shard,
@@ -219,7 +219,7 @@ impl Channel {
         }
     }
 
-    /// Removes a claimed page from the policy.
+    /// Removes a claimed page from the policy, and returns it as a victim.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
         // Report new pages to the policy first. Otherwise a late report could enter the freed frame as the
         // page's.
@@ -228,7 +228,7 @@ impl Channel {
         Victim { page, frame, before }
     }
 
-    /// Records that a long scan has left a new page behind: it is the next victim unless a thread uses it.
+    /// Records that a long scan has finished with a new page, so it is evicted next unless a thread uses it.
     pub(crate) fn pass(&self, table: &PageTable, page: u64) {
         if self.drop_behind.is_on {
             table.entry(page).forget_use();
@@ -236,8 +236,8 @@ impl Channel {
         }
     }
 
-    /// Phases 3 and 4 of an eviction: frees the frames of claimed pages, for the caller to announce; keeps
-    /// one for the caller.
+    /// Phases 3 and 4 of an eviction: frees the frames of claimed pages, and returns one of them to the
+    /// caller. The caller wakes waiting threads.
     pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim], wakes: &mut Wakes) -> Option<Frame> {
         self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), HazardAccess::All);
         for victim in clean {

@@ -12,38 +12,41 @@ use super::{Channel, Shard};
 use crate::engine::event_count::EventKey;
 use crate::engine::page::wake_tasks;
 
-/// Spinning time before yielding, and total time before sleeping.
+/// Time of spinning before the thread yields, and total time before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 const PATIENCE: Duration = Duration::from_micros(100);
 
-/// Spins, then yields, while a condition holds, up to a limit. Returns true if the condition ended.
+/// Spins, then yields, while a condition holds, up to the time limit. Returns true if the condition has
+/// ended.
 pub(super) fn spin_while(holds: impl Fn() -> bool) -> bool {
     contended::spin_while(SPIN, PATIENCE, holds)
 }
 
 impl Channel {
-    /// Locks the shard, and reports newly framed pages to the policy.
+    /// Locks the shard, and reports pages with new frames to the policy.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {
         let mut shard = contended::lock(&self.shard);
         self.update_policy(&mut shard);
         shard
     }
 
-    /// Reports framed pages to the policy.
+    /// Reports pages with new frames to the policy.
     pub(super) fn update_policy(&self, shard: &mut Shard) {
         while let Some((page, frame)) = self.newcomers.pop() {
             shard.frames.policy_insert(page, frame);
         }
     }
 
-    /// Waits for new frames, memory or completed work since `key` was made. The thread holds no lock.
+    /// Waits for an event after `key` was made: new frames, memory or completed work. The thread holds no
+    /// lock.
     pub(super) fn await_events(&self, key: EventKey) {
         if !spin_while(|| self.events.is_current(key)) {
             self.events.wait(key);
         }
     }
 
-    /// Wakes threads and tasks that wait for [events](Channel::events). The lock of the shard is not held.
+    /// Wakes threads and tasks that wait for [events](Channel::events). The caller does not hold the lock of
+    /// the shard.
     pub(super) fn announce(&self) {
         self.events.notify();
         wake_tasks(self.task_key());

@@ -13,16 +13,16 @@ use crate::engine::page::{HazardAccess, PageTable};
 /// Reason of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteBackFor {
-    /// The pages are written back because they are evicted next.
+    /// The pages are to be evicted next.
     Evict,
     Flush,
 }
 
 impl Channel {
-    /// Phases 3 and 4 of an eviction of dirty pages: starts the write-back of pages that the caller got from
-    /// [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or `try_write_back`.
+    /// Phases 3 and 4 of an eviction of dirty pages: starts the write-back.
+    /// [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or `try_write_back` has pinned the pages.
     ///
-    /// On an error the pages stay dirty and are released.
+    /// After an error the pages stay dirty, and are released.
     pub(crate) fn write_back(
         &self,
         table: &PageTable,
@@ -71,10 +71,10 @@ impl Channel {
         result
     }
 
-    /// Writes back a dirty page that the caller holds exclusively and quiet, and waits. The caller holds it
-    /// meanwhile.
+    /// Writes back a dirty page and waits. The caller holds the page exclusively, with shut gates, during the
+    /// whole call.
     ///
-    /// On an error it stays dirty.
+    /// After an error the page stays dirty.
     pub(crate) fn write_back_held(&self, table: &PageTable, page: u64) -> Result<()> {
         let entry = table.entry(page);
         let before = entry.write_back_held();
@@ -88,7 +88,7 @@ impl Channel {
         result
     }
 
-    /// An unreported failure of a write-back.
+    /// Takes the error of a failed write-back that no thread has received.
     pub(crate) fn take_write_error(&self) -> Option<backend_api::Error> {
         self.lock().work.write_error.take()
     }

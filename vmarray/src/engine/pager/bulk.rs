@@ -27,29 +27,29 @@ use crate::engine::channel::{Channel, CopyWay, Stage, StagedCopy, stage_pages};
 use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
 
-/// Least pages, and least share of all frames, of a range that bypasses the cache. Shorter ranges are likely
-/// to be reused and displace little. A cache with room for the whole array is not bypassed.
+/// Minimum number of pages, and minimum share of all frames, of a range whose copy bypasses the cache.
+/// Shorter ranges are probably used again and displace little. A cache with room for the whole array is not
+/// bypassed.
 const BULK_PAGES_MIN: u64 = 4;
 const BULK_SHARE: u64 = 16;
 
-/// Length of a unit in bytes for a single thread; otherwise a unit fills a stage.
+/// Bytes of a unit if a single thread copies; otherwise a unit fills a staging buffer.
 const LONE_UNIT_BYTES: usize = 1 << 20;
 
-/// Pages of one channel, in ascending order.
+/// Some pages of one channel, in ascending order.
 type Pages = StepBy<Range<u64>>;
 
 fn first(pages: &Pages) -> Option<u64> {
     pages.clone().next()
 }
 
-/// The division of a range of pages into units.
+/// The division of a range of pages into units, which threads take one after another.
 #[derive(Debug)]
 struct Units {
     pages: Range<u64>,
     channels: u64,
-    /// Greatest number of pages in a unit.
     most: u64,
-    /// First channel; it differs between concurrent calls.
+    /// The channel of the first unit, different for concurrent calls.
     first_channel: u64,
     next: AtomicU64,
 }
@@ -60,7 +60,7 @@ impl Units {
         of_channel.div_ceil(self.most) * self.channels
     }
 
-    /// The pages of a unit; empty for some units near the end.
+    /// Returns the pages of a unit; no pages for some units near the end.
     fn pages(&self, unit: u64) -> Pages {
         let channel = (self.first_channel + unit) % self.channels;
         let stride = self.channels * self.most;
@@ -69,19 +69,19 @@ impl Units {
         (first.min(end)..end).step_by(self.channels as usize)
     }
 
-    /// Takes the next free unit.
+    /// Takes the next unit that no thread has taken.
     fn take(&self) -> Option<Pages> {
         let unit = self.next.fetch_add(1, Ordering::Relaxed);
         (unit < self.len()).then(|| self.pages(unit))
     }
 
-    /// Ends the distribution of units.
+    /// Makes all later calls of `take` return `None`.
     fn stop(&self) {
         self.next.store(self.len(), Ordering::Relaxed);
     }
 }
 
-/// Range of bytes of the array, which may begin within a page.
+/// A range of bytes of the array, which may begin within a page.
 #[derive(Clone, Copy, Debug)]
 struct BulkSpan {
     start: u64,
@@ -94,7 +94,7 @@ impl BulkSpan {
         self.start / self.page_bytes..(self.start + self.bytes).div_ceil(self.page_bytes)
     }
 
-    /// Overlap of a page with the range: its offset in the page, and its place in the range.
+    /// Returns the overlap of a page with the range: the offset in the page, and the bytes in the range.
     fn part(&self, page: u64) -> (usize, Range<usize>) {
         let first = page * self.page_bytes;
         let start = self.start.max(first);
@@ -103,12 +103,12 @@ impl BulkSpan {
     }
 }
 
-/// The program's target slice of a read, shared by threads with different units.
+/// The program's slice into which threads read different units.
 #[derive(Debug)]
 struct Target<'a> {
     span: BulkSpan,
     address: *mut u8,
-    /// True if copies should bypass the processor's caches.
+    /// True if copies should use non-temporal stores.
     passes_caches: bool,
     slice: PhantomData<&'a mut [u8]>,
 }
@@ -123,7 +123,7 @@ impl<'a> Target<'a> {
         Self { span, address: into.as_mut_ptr(), passes_caches, slice: PhantomData }
     }
 
-    /// Offset in the page of its part in the range, and the target of this part.
+    /// Returns the offset in the page of its part in the range, and the slice for this part.
     ///
     /// # Safety
     /// The calling thread has taken the page's unit, and no longer uses an earlier result for this page.
@@ -134,7 +134,7 @@ impl<'a> Target<'a> {
         (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
     }
 
-    /// [`part`](Self::part) for contiguous pages.
+    /// Returns the [`part`](Self::part) of consecutive pages.
     ///
     /// # Safety
     /// The requirements of [`part`](Self::part), for each page.
@@ -147,7 +147,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Pages in flight through a stage, with holds `H`.
+/// Pages that the device is copying through a staging buffer, with holds `H`.
 struct Flight<'a, H> {
     channel: &'a Channel,
     // Declared first, so that Rust drops the stage before the pages: its drop waits for the copy.
@@ -156,29 +156,31 @@ struct Flight<'a, H> {
     copy: Arc<StagedCopy>,
 }
 
-/// The reason why a thread cannot copy the rest of a unit yet.
+/// The reason why a thread cannot start copies of a unit's remaining pages yet.
 enum Obstacle {
-    /// Another thread uses the next page.
+    /// Another thread uses the unit's next page.
     Busy(State),
     NoStage,
 }
 
-/// A long copy in one direction.
+/// The direction of a bulk copy: read or write.
 trait BulkCopy<'a>: Sync {
-    /// Hold of a page in flight.
+    /// The hold of a page while the device copies it.
     type Hold;
 
-    /// Copies the resident ones of a unit's first pages and starts copies of the others, up to an obstacle.
-    /// Removes these pages from `pages`.
+    /// Copies the resident ones of a unit's first pages, and starts copies of the absent ones, up to an
+    /// obstacle. Removes all these pages from `pages`.
     fn begin(&self, pages: &mut Pages) -> (Option<Flight<'a, Self::Hold>>, Option<Obstacle>);
 
-    /// Waits for copies and releases their pages. Returns pages to copy in frames once the thread holds none.
+    /// Waits for copies, and releases their pages. Returns pages whose copy failed; the thread copies them in
+    /// frames when it holds no page.
     fn end(&self, flight: Flight<'a, Self::Hold>) -> Result<Vec<u64>>;
 
-    /// Copies a page in its frame, without holds of other pages.
+    /// Copies a page in its cache frame. The thread holds no other page.
     fn copy_in_frame(&self, page: u64) -> Result<()>;
 
-    /// Waits for a page in use by another thread, without holds. True if the page is then copied.
+    /// Waits for a page that another thread uses; this thread holds no page. Returns true if it copied the
+    /// page.
     fn wait(&self, page: u64, state: State) -> Result<bool>;
 }
 
@@ -194,13 +196,13 @@ struct BulkWrite<'a, 'f> {
 }
 
 impl Pager {
-    /// True if a range of this number of pages bypasses the cache.
+    /// Returns true if the copy of a range of this number of pages bypasses the cache.
     pub(crate) fn is_bulk(&self, pages: u64) -> bool {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
     }
 
-    /// [`is_bulk`](Self::is_bulk) for reads. The system caches files itself: a read costs little more than a
-    /// copy, unless checksums must be compared.
+    /// Returns [`is_bulk`](Self::is_bulk) for a read. Pages of files are read through the cache of the
+    /// system, where a read costs little more than a copy, unless the array must compare checksums.
     pub(crate) fn is_bulk_read(&self, pages: u64) -> bool {
         let least = match self.has_exact_parts() {
             true => BULK_PAGES_MIN,
@@ -210,20 +212,21 @@ impl Pager {
         self.is_bulk(pages) || is_long && self.channels.iter().all(|channel| channel.loads_directly())
     }
 
-    /// Copies bytes of the array, from `start` on, into a slice; several threads copy a long one.
+    /// Copies bytes of the array into a slice, beginning at byte `start`. Several threads copy a long slice.
     ///
     /// # Errors
-    /// Device errors; each page of the slice then has either its old contents or the read bytes.
+    /// Device errors. Each page of the slice then has either its old contents or the bytes of the array.
     pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
         let span = BulkSpan { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
         self.copy_bulk(span, &BulkRead { pager: self, target: Target::new(span, into) })
     }
 
-    /// Copies a slice of whole pages to the array, from `start` on; several threads copy many pages.
+    /// Copies a slice of whole pages to the array, beginning at byte `start`. Several threads copy many
+    /// pages.
     ///
     /// # Errors
-    /// Device errors, if the cache has no frame for the page either. Some pages are then written; pages with
-    /// a failed copy have unspecified contents.
+    /// Device errors, if the cache has no frame for the page either. Some pages are then written; pages whose
+    /// copy failed have unspecified contents.
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
         self.expect_writable()?;
         let span = BulkSpan { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
@@ -304,9 +307,9 @@ impl Pager {
 }
 
 impl BulkRead<'_, '_> {
-    /// Reads pages on this thread and releases them, one read per run of pages contiguous at home and in the
-    /// target. Leaves pages for the device: all of them where the thread cannot read, and failed ones, whose
-    /// error the device reports.
+    /// Reads pages directly by the calling thread, and releases them; contiguous pages need one read. Leaves
+    /// pages to the device: all of them if the thread cannot read, and failed ones, for which the device then
+    /// reports the error.
     fn read_directly(&self, wanted: &mut Vec<HomeShare<'_>>) {
         let channels = self.pager.channels.len() as u64;
         let Some(first) = wanted.first().map(HomeShare::page) else { return };

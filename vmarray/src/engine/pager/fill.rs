@@ -10,26 +10,26 @@ use crate::engine::channel::Channel;
 use crate::engine::page::state::{HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Refusal, State};
 
-/// Result of an attempt to hold a page without contents for zeroes in its slot.
+/// The result of an attempt to hold a page without contents, to zero its home slot.
 enum Homeless<'a> {
     Held(ZeroedNext<'a>),
-    /// The slot needs no zeroes: the page has contents, or the slot already has zeroes.
+    /// The slot needs no zeroes, because the page has contents, or the slot has zeroes already.
     Not,
-    /// The page has been written to.
+    /// A thread has written to the page, so it will be written back.
     Dirty,
     /// Another thread uses the page.
     Busy(State),
 }
 
-/// Page whose slot will receive zeroes: absent, or resident and all zeroes.
+/// A held page whose slot the device will zero. It is absent, or resident with zeroes only.
 type ZeroedNext<'a> = AsFound<HomeShare<'a>, HomeClaim<'a>>;
 
 impl Pager {
-    /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their
+    /// Fills whole pages with a pattern whose length divides that of a page. Fills resident pages in their
     /// frames, others on their device.
     ///
-    /// A failed fill on a device leaves unspecified contents, and is repeated in frames. If this fails too,
-    /// the contents of the pages are unspecified.
+    /// If a fill on a device fails, the slots are unspecified, and the call repeats the fill in frames. If
+    /// this fails too, the contents of the pages are unspecified.
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
         self.expect_writable()?;
         for (index, channel) in (0..).zip(&self.channels) {
@@ -52,19 +52,19 @@ impl Pager {
         Ok(())
     }
 
-    /// Greatest number of pages held at once during a fill of their slots.
+    /// Returns the greatest number of pages that a fill holds at once.
     fn run_pages(&self) -> usize {
         const RUN_BYTES: usize = 64 << 20;
         (RUN_BYTES / self.page_bytes).max(1)
     }
 
-    /// The home slots of pages that are consecutive in their channel.
+    /// Returns the home slots of pages that are consecutive in their channel.
     fn slots_of(&self, first: u64, last: u64) -> Range<u64> {
         let count = self.channels.len() as u64;
         first / count..last / count + 1
     }
 
-    /// Fills claimed pages on their device and releases them; after a failure, fills them in frames.
+    /// Fills claimed pages on their device, and releases them. After a failure, fills them in frames.
     fn fill_somewhere(&self, channel: &Channel, run: &mut Vec<HomeClaim<'_>>, pattern: &[u8]) -> Result<()> {
         let mut claims = std::mem::take(run);
         let (Some(first), Some(last)) = (claims.first(), claims.last()) else { return Ok(()) };
@@ -85,8 +85,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Prepares the home slots of a range for work on a device: writes dirty pages back, and writes zeroes to
-    /// slots of pages without contents. The latter stay pages without contents, so that later accesses fetch
+    /// Prepares the home slots of a range for work on a device: writes dirty pages back, and zeroes the slots
+    /// of pages without contents. Such pages still count as without contents, so later accesses fetch
     /// nothing.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
@@ -96,7 +96,6 @@ impl Pager {
         Ok(())
     }
 
-    /// Writes zeroes to the home slots of pages without contents.
     fn settle_homes(&self, pages: &Range<u64>) -> Result<()> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
@@ -133,8 +132,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Runs `work` on the [settled](Self::settle) home slots of a range. Repeats it after a failed write-back
-    /// of a page during the work, since that leaves unspecified bytes in its slot.
+    /// Runs `work` on the [settled](Self::settle) home slots of a range. If a write-back of a page fails
+    /// meanwhile, its slot is unspecified, so `work` runs again.
     pub(crate) fn read_settled<R>(
         &self,
         pages: &Range<u64>,
@@ -152,12 +151,11 @@ impl Pager {
         }
     }
 
-    /// Number of failed write-backs among all finished ones.
     pub(crate) fn failed_write_backs(&self) -> u64 {
         self.channels.iter().map(|channel| channel.failed_write_backs(&self.table)).sum()
     }
 
-    /// Holds a page without contents, absent or resident, for zeroes in its slot.
+    /// Holds a page without contents, absent or resident, so that the caller can zero its slot.
     fn hold_homeless(&self, page: u64) -> Homeless<'_> {
         match self.try_own_homeless(page) {
             Ok(claim) if claim.is_initialized() => Homeless::Not,
@@ -173,7 +171,7 @@ impl Pager {
         }
     }
 
-    /// Writes zeroes to the slots of held pages, and releases the pages.
+    /// Zeroes the slots of held pages, and releases the pages.
     fn zero(&self, channel: &Channel, run: &mut Vec<(u64, ZeroedNext<'_>)>) -> Result<()> {
         let pages = std::mem::take(run);
         let (Some((first, _)), Some((last, _))) = (pages.first(), pages.last()) else { return Ok(()) };
@@ -183,7 +181,6 @@ impl Pager {
     }
 }
 
-/// Fills memory with copies of a pattern.
 fn repeat(into: &mut [u8], pattern: &[u8]) {
     let first = pattern.len().min(into.len());
     into[..first].copy_from_slice(&pattern[..first]);

@@ -12,12 +12,12 @@ use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT};
 use crate::engine::page::{Refusal, State};
 
 impl Pager {
-    /// Writes the dirty pages of a range back, and waits for the end.
+    /// Writes the dirty pages of a range back, and waits for the write-backs.
     ///
-    /// A page that the calling thread holds exclusively is an error, dirty or not: its writes are incomplete,
-    /// and a device that reads its slot afterwards would miss them.
+    /// If the calling thread holds a page of the range exclusively, the call returns an error, even if the
+    /// page is clean: its writes are incomplete, and a device that reads its slot afterwards would miss them.
     ///
-    /// After an error, failed pages are still dirty, and all others are written back.
+    /// After an error, the failed pages are still dirty, and all others are written back.
     pub(crate) fn flush(&self, pages: &Range<u64>) -> Result<()> {
         const BATCH: usize = 256;
         let mut first_error = Ok(());
@@ -79,8 +79,8 @@ impl Pager {
         first_error
     }
 
-    /// Returns the unreported error of an earlier eviction, on channels with pages of the range, because the
-    /// loss of a device must not disturb other work.
+    /// Takes the error of an earlier eviction that no thread has received. Checks only channels with pages of
+    /// the range, because the loss of a device must not disturb other work.
     pub(crate) fn take_write_error(&self, pages: &Range<u64>) -> Option<backend_api::Error> {
         let channels = (0..).zip(&self.channels);
         let concerned = channels.filter(|(index, _)| self.of_channel(*index, pages).next().is_some());
@@ -90,9 +90,9 @@ impl Pager {
         first
     }
 
-    /// Frees the frames of the pages of a range, and writes dirty pages back first.
+    /// Writes the dirty pages of a range back, and frees the frames of all its pages.
     ///
-    /// Pages in use by other threads may be resident again, or still, when the call returns.
+    /// Pages that other threads use may still be resident when the call returns.
     pub(crate) fn evict(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
         for channel in &self.channels {
@@ -103,7 +103,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Discards the contents of whole pages: they then read as zeroes, and are not written back.
+    /// Discards the contents of whole pages without a write-back. They then read as zeroes.
     pub(crate) fn discard(&self, pages: Range<u64>) -> Result<()> {
         self.expect_writable()?;
         for page in pages {
@@ -112,7 +112,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Frees the frame, if any, of a page that is clean or may be discarded.
+    /// Frees the frame, if any, of a page that is clean or whose contents may be lost (`forget`).
     fn drop_frame(&self, page: u64, forget: bool) -> Result<()> {
         let state = self.table.entry(page).state(Ordering::Acquire);
         // A thread has written to the page since the flush, so the page keeps its frame.

@@ -8,12 +8,12 @@ use crate::engine::page::LockScope;
 use crate::engine::page::state::ZEROED;
 
 /// Divisors of the present size that give the spare memory of successive attempts. The first attempt doubles
-/// the array if the devices have room, so that a growing array seldom asks them.
+/// the array, so that a growing array seldom calls the devices.
 const SPARE_PARTS: [u64; 4] = [1, 4, 16, u64::MAX];
-/// Least growth per channel, if there is room: drivers allocate memory in units of this size.
+/// Minimum bytes of growth per channel, because drivers allocate memory in units of this size.
 const STEP_BYTES: u64 = 2 << 20;
 
-/// The amount of spare memory beyond the present need.
+/// The amount of spare memory to allocate beyond the present need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
     Some,
@@ -21,16 +21,15 @@ pub(crate) enum Spare {
 }
 
 impl Pager {
-    /// Number of a channel's pages among `pages`.
+    /// Returns the number of a channel's pages among the first `pages` pages.
     pub(crate) fn slots_in(channel: u64, channels: u64, pages: u64) -> u64 {
         (pages + channels - 1 - channel) / channels
     }
 
-    /// Extends the array's home memory to this number of pages, with or without spare memory. Present pages
-    /// stay in place.
+    /// Extends the array's device memory to this number of pages. Present pages stay in place.
     ///
     /// # Errors
-    /// Device errors; the number of pages with a home is then unchanged.
+    /// Device errors. The number of pages with a home slot is then unchanged.
     pub(crate) fn extend(&self, pages: u64, spare: Spare) -> Result<()> {
         if pages <= self.table.len() {
             return Ok(());
@@ -67,7 +66,7 @@ impl Pager {
         outcome
     }
 
-    /// True if the devices report memory for this number of pages.
+    /// Returns true if the devices report enough memory for this number of pages.
     fn has_room(&self, pages: u64) -> Result<bool> {
         for channel in &self.channels {
             let device = channel.device();
@@ -83,8 +82,8 @@ impl Pager {
         Ok(true)
     }
 
-    /// If a device refuses, other devices may have allocated more memory than is used; the next growth uses
-    /// it.
+    /// Extends the device memory to this number of pages. If a device refuses, other devices may have
+    /// allocated more memory than is used; the next growth uses this memory.
     fn extend_to(&self, pages: u64) -> Result<()> {
         for (number, channel) in (0..).zip(&self.channels) {
             channel.extend_slots(Self::slots_in(number, self.channels.len() as u64, pages))?;

@@ -24,52 +24,52 @@ use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
 use crate::engine::page::{HazardAccess, Holder, Refusal, State, count_hit, unpark};
 
-/// Hold of a resident page whose bytes stay unchanged until its drop.
+/// A shared hold of a resident page. The bytes of the page stay unchanged until its drop.
 pub(crate) struct SharedHold<'a> {
     pager: &'a Pager,
     page: u64,
     address: *mut u8,
-    /// State before the hold.
+    /// The page's state before the hold.
     before: State,
 }
 
-/// Exclusive hold of a resident page: only this thread accesses its bytes. The drop leaves the page dirty.
+/// An exclusive hold of a resident page: only this thread accesses its bytes. The drop leaves the page dirty.
 pub(crate) struct ExclusiveHold<'a> {
     pager: &'a Pager,
     page: u64,
     address: *mut u8,
-    /// State before the hold.
+    /// The page's state before the hold.
     before: State,
-    /// Bits added to the state at release.
+    /// Bits to add to the page's state at the release.
     adds: u64,
 }
 
-/// Hold of a page, normally an absent one, whose home slot stays unchanged until its drop.
+/// A shared hold of a page, normally an absent one. The page's home slot stays unchanged until its drop.
 pub(crate) struct HomeShare<'a> {
     pager: &'a Pager,
     page: u64,
     has_contents: bool,
 }
 
-/// Exclusive hold of the home slot of an absent page.
+/// An exclusive hold of an absent page and its home slot.
 pub(crate) struct HomeClaim<'a> {
     pager: &'a Pager,
     page: u64,
-    /// State before the hold.
+    /// The page's state before the hold.
     before: State,
-    /// Bits added to the state at release.
+    /// Bits to add to the page's state at the release.
     adds: u64,
 }
 
-/// Exclusive hold of the home slots of absent pages of several arrays.
+/// Exclusive holds of absent pages of several arrays and their home slots.
 pub(crate) struct HomesClaimed<'a> {
     pages: Vec<(&'a Pager, Range<u64>)>,
     is_written: bool,
-    /// For the program's functions that are called meanwhile.
+    /// Records of these holds, which the program's functions that run meanwhile must not wait for.
     notes: Vec<HoldNote>,
 }
 
-/// Hold of a page in its present state, resident or absent.
+/// A hold of a page that is either resident or absent.
 pub(super) enum AsFound<R, H> {
     Resident(R),
     Absent(H),
@@ -77,19 +77,19 @@ pub(super) enum AsFound<R, H> {
 
 impl Pager {
     /// # Panics
-    /// If the bytes are not inside of a page.
+    /// If the bytes are not inside of the page.
     fn expect_inside(&self, offset: usize, bytes: usize) {
         let end = offset.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.page_bytes()), "the bytes must end within the page");
     }
 
-    /// Shares a page and waits for the end of its lock-free writers.
+    /// Holds a page shared, and waits for the end of its lock-free writes.
     pub(crate) fn hold_shared(&self, page: u64, stream: Stream) -> Result<SharedHold<'_>> {
         let held = self.share_steady(page, Holder::Pin, stream)?;
         Ok(SharedHold { pager: self, page, address: held.address, before: held.before })
     }
 
-    /// Acquires a page exclusively and waits for the end of all lock-free accesses.
+    /// Holds a page exclusively, and waits for the end of all lock-free accesses.
     pub(crate) fn hold_exclusive(
         &self,
         page: u64,
@@ -100,8 +100,8 @@ impl Pager {
         Ok(ExclusiveHold { pager: self, page, address: held.address, before: held.before, adds: DIRTY })
     }
 
-    /// Shares a resident page without a wait for other holders, and waits for the end of its lock-free
-    /// writers.
+    /// Holds a resident page shared, without waiting for other holders. Waits for the end of its lock-free
+    /// writes.
     pub(crate) fn try_hold_shared(&self, page: u64) -> Result<SharedHold<'_>, Refusal> {
         let entry = self.table.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
@@ -111,8 +111,8 @@ impl Pager {
         Ok(hold)
     }
 
-    /// Shares a page in its present state, without a wait for other holders; otherwise the state that
-    /// prevents it.
+    /// Holds a page shared, resident or absent, without waiting for other holders. Otherwise returns the
+    /// state that prevents it.
     pub(super) fn try_share_as_found(
         &self,
         page: u64,
@@ -137,14 +137,14 @@ impl Pager {
         }
     }
 
-    /// Shares an absent page if this succeeds at once.
+    /// Holds an absent page shared; returns `None` if this does not succeed at once.
     pub(super) fn try_share_absent(&self, page: u64) -> Option<HomeShare<'_>> {
         let has_contents = self.table.entry(page).try_share_home(guards::held()).ok()?;
         Some(HomeShare { pager: self, page, has_contents })
     }
 
-    /// Acquires a page in its present state, without a wait for other holders; otherwise the state that
-    /// prevents it.
+    /// Holds a page exclusively, resident or absent, without waiting for other holders. Otherwise returns the
+    /// state that prevents it.
     pub(super) fn try_own_as_found(
         &self,
         page: u64,
@@ -171,7 +171,8 @@ impl Pager {
         }
     }
 
-    /// Acquires an absent page without a wait for other holders; otherwise the state that prevents it.
+    /// Holds an absent page exclusively, without waiting for other holders. Otherwise returns the state that
+    /// prevents it.
     pub(super) fn try_own_home(&self, page: u64) -> Result<HomeClaim<'_>, State> {
         let entry = self.table.entry(page);
         match entry.try_claim_absent(false) {
@@ -181,7 +182,7 @@ impl Pager {
         }
     }
 
-    /// [`try_own_home`](Self::try_own_home) of a page without contents, whose slot will receive zeroes.
+    /// Holds an absent page without contents exclusively, so that the caller can zero its slot.
     pub(super) fn try_own_homeless(&self, page: u64) -> Result<HomeClaim<'_>, State> {
         let entry = self.table.entry(page);
         match entry.try_claim_to_zero() {
@@ -191,7 +192,8 @@ impl Pager {
         }
     }
 
-    /// Acquires a page in its present state after its present users. The caller holds no page.
+    /// Holds a page exclusively, resident or absent, after waiting for other holders. The caller holds no
+    /// page.
     pub(super) fn own_as_found(&self, page: u64) -> Result<AsFound<ExclusiveHold<'_>, HomeClaim<'_>>> {
         self.wanting(page, |wants| {
             loop {
@@ -207,17 +209,18 @@ impl Pager {
         })
     }
 
-    /// Acquires an absent page with an up-to-date home slot, for a device to write to, if this succeeds at
-    /// once. A thread with several such holds may wait for their devices, and for nothing else.
+    /// Holds an absent page with an up-to-date home slot exclusively, for a device that writes to the slot.
+    /// Returns false if this does not succeed at once. A thread with several such holds may wait for their
+    /// devices, but for nothing else.
     ///
-    /// A slot without contents receives zeroes, unless the caller overwrites all of it.
+    /// A slot without contents is zeroed, unless the caller overwrites all of it.
     pub(crate) fn try_claim_home(&self, page: u64, fetch: Fetch) -> Result<bool> {
         self.expect_writable()?;
         self.try_own_home(page).map_or(Ok(false), |claim| claim.keep(fetch).map(|()| true))
     }
 
-    /// [`try_claim_home`](Self::try_claim_home) with a wait for users of the page; writes its frame back and
-    /// drops it. The caller holds no page.
+    /// Holds as [`try_claim_home`](Self::try_claim_home), after waiting for users of the page. Writes its
+    /// frame back and frees it. The caller holds no page.
     pub(crate) fn claim_home(&self, page: u64, fetch: Fetch) -> Result<()> {
         self.expect_writable()?;
         match self.own_as_found(page)? {
@@ -226,8 +229,8 @@ impl Pager {
         }
     }
 
-    /// Writes unused pages back, drops their frames, and waits for the end of all work on them. The pages
-    /// stay absent, with contents at home, until their next use.
+    /// Writes unused pages back, frees their frames, and waits for the end of all work on them. Until their
+    /// next use the pages stay absent, with contents in their home slots.
     pub(crate) fn settle_alone(&self, pages: Range<u64>) -> Result<()> {
         self.settle(&pages)?;
         self.evict(&pages)?;
@@ -243,20 +246,21 @@ impl Pager {
         Ok(())
     }
 
-    /// Fails for a thread that other threads may wait for, such as one that holds guards: the operation may
-    /// wait for these threads.
+    /// Returns an error if other threads may wait for the calling thread, for example because it holds
+    /// guards: the operation may wait for these threads.
     pub(crate) fn expect_no_guards(&self) -> Result<()> {
         if guards::is_waited_for() { Err(self.would_deadlock()) } else { Ok(()) }
     }
 
-    /// The error of a thread that must not wait for others: its first guarded page of this array, if any.
+    /// Returns the error of a thread that must not wait for others, with its first guarded page of this
+    /// array.
     pub(crate) fn would_deadlock(&self) -> Error {
         let page = self.identity.first_held(&(0..self.table.len()), |_| true).unwrap_or(0);
         ErrorKind::WouldDeadlock { page }.into()
     }
 
-    /// [`claim_home`](Self::claim_home) of all pages in ranges of several arrays. The thread waits for users
-    /// of a page only while it holds none. Several threads acquire many pages.
+    /// Holds all pages in ranges of several arrays, as [`claim_home`](Self::claim_home) does. The thread
+    /// waits for users of a page only while it holds none. Several threads acquire many pages.
     pub(crate) fn claim_homes<'a>(of: &[(&'a Self, Range<u64>)]) -> Result<HomesClaimed<'a>> {
         loop {
             for (pager, pages) in of {
@@ -288,7 +292,7 @@ impl Pager {
         }
     }
 
-    /// Claims pages up to the first one in use, which it returns. It never waits for other threads.
+    /// Holds pages up to the first one that another thread uses, and returns this page. Never waits.
     fn try_claim_homes<'a>(
         &'a self,
         pages: &Range<u64>,
@@ -314,7 +318,7 @@ impl Pager {
         failure.map(|()| in_use)
     }
 
-    /// [`claim_home`](Self::claim_home), unless a thread uses the page.
+    /// Holds a page as [`claim_home`](Self::claim_home) does; returns false if a thread uses it.
     fn try_claim_as_found(&self, page: u64) -> Result<bool> {
         match self.try_own_as_found(page) {
             Ok(AsFound::Absent(claim)) => claim.keep(Fetch::Contents)?,
@@ -324,12 +328,12 @@ impl Pager {
         Ok(true)
     }
 
-    /// Releases a page with an unwritten slot.
+    /// Releases a page whose home slot the caller has not written.
     pub(crate) fn release_unchanged(&self, page: u64) {
         self.release(page, Holder::Pin, 0);
     }
 
-    /// Releases a page whose slot now has contents.
+    /// Releases a page whose home slot the caller has written.
     pub(crate) fn release_written(&self, page: u64) {
         let entry = self.entry(page);
         if entry.release_written() {
@@ -337,8 +341,8 @@ impl Pager {
         }
     }
 
-    /// Shares a resident page without contents at home, so that the caller can write zeroes there; otherwise
-    /// the earlier state.
+    /// Holds a resident page without contents in its home slot shared, so that the caller can zero the slot.
+    /// Otherwise returns the earlier state.
     pub(super) fn try_share_homeless(&self, page: u64) -> Result<Result<HomeShare<'_>, State>, Refusal> {
         let before = self.table.entry(page).try_share(Holder::Pin, true)?;
         let share = HomeShare { pager: self, page, has_contents: false };
@@ -352,19 +356,18 @@ impl SharedHold<'_> {
         Held { address: self.address, before: self.before }.is_used_again()
     }
 
-    /// Opens the page to lock-free reads.
     pub(crate) fn open_reads(&self) {
         self.pager.table.entry(self.page).open_reads();
     }
 
-    /// Bytes of the page, in place.
+    /// Returns the bytes of the page in its frame.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the frame has initialised bytes. The page is shared, and its lock-free writers have ended.
         // So it stays resident and unchanged until the drop of the hold, which is borrowed.
         unsafe { std::slice::from_raw_parts(self.address, self.pager.page_bytes()) }
     }
 
-    /// Copies bytes out of the page, from an offset on.
+    /// Copies bytes out of the page, beginning at an offset.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         self.pager.expect_inside(offset, into.len());
         // SAFETY: inside the page, as was checked. The page is shared, and its lock-free writers have ended,
@@ -374,26 +377,26 @@ impl SharedHold<'_> {
 }
 
 impl<'a> ExclusiveHold<'a> {
-    /// State before acquisition by this thread.
+    /// Returns the page's state before the hold.
     pub(super) fn before(&self) -> State {
         self.before
     }
 
-    /// Copies bytes into the page, from an offset on.
+    /// Copies bytes into the page, beginning at an offset.
     pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
         self.pager.expect_inside(offset, from.len());
         // SAFETY: inside of the page, as was checked, which is this thread's alone.
         unsafe { racy::write(self.address.add(offset), from) }
     }
 
-    /// Bytes of the page, in place.
+    /// Returns the bytes of the page in its frame.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: a frame of initialised bytes, which is this thread's alone; borrowed with the hold.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.pager.page_bytes()) }
     }
 
-    /// Drops the frame with its dirty bytes and releases the page. `forget` also makes the page void, so that
-    /// it reads as zeroes.
+    /// Frees the frame without a write-back, and releases the page. If `forget`, also discards the contents
+    /// of the home slot, so that the page reads as zeroes.
     pub(super) fn release_unmapped(self, forget: bool) {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
@@ -410,12 +413,11 @@ impl<'a> ExclusiveHold<'a> {
         channel.put_back(frame);
     }
 
-    /// Releases the page unchanged.
     pub(super) fn release_unchanged(mut self) {
         self.adds = 0;
     }
 
-    /// Writes back dirty bytes and drops the frame. The page stays held by the thread.
+    /// Writes dirty bytes back and frees the frame. The thread still holds the page, which is now absent.
     pub(super) fn write_back_and_unmap(mut self) -> Result<HomeClaim<'a>> {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
@@ -440,7 +442,7 @@ impl HomeShare<'_> {
         self.page
     }
 
-    /// True if the home slot has contents; otherwise the page reads as zeroes.
+    /// Returns true if the home slot has contents; otherwise the page reads as zeroes.
     pub(super) fn has_contents(&self) -> bool {
         self.has_contents
     }
@@ -451,18 +453,17 @@ impl HomeClaim<'_> {
         self.page
     }
 
-    /// True if the home slot has contents, or zeroes in their place.
+    /// Returns true if the home slot has contents or zeroes, so that a device may read it.
     pub(super) fn is_initialized(&self) -> bool {
         self.before.any(HOME | ZEROED)
     }
 
-    /// True if the home slot has written contents.
+    /// Returns true if the home slot has contents; otherwise the page reads as zeroes.
     pub(super) fn has_contents(&self) -> bool {
         self.before.has(HOME)
     }
 
-    /// Writes zeroes to a home slot without contents, and leaves the state visible to other threads
-    /// unchanged.
+    /// Zeroes a home slot without contents. The page still counts as without contents.
     pub(super) fn initialize(&self) -> Result<()> {
         if self.is_initialized() {
             return Ok(());
@@ -471,8 +472,9 @@ impl HomeClaim<'_> {
         self.pager.channel(self.page).fill_slots(slot..slot + 1, &[0])
     }
 
-    /// Keeps the page held beyond this value, until the thread releases it by its number. The slot is
-    /// [initialized](Self::initialize) unless the thread overwrites all of it. A failure releases the page.
+    /// Keeps the page held after the drop of this value, until the thread releases the page by its number.
+    /// [Zeroes](Self::initialize) a slot without contents, unless the thread overwrites all of it. After a
+    /// failure, releases the page.
     fn keep(self, fetch: Fetch) -> Result<()> {
         if fetch == Fetch::Contents && !self.is_initialized() {
             self.initialize()?;
@@ -482,7 +484,7 @@ impl HomeClaim<'_> {
         Ok(())
     }
 
-    /// Marks the contents of the home slot as unknown before a write to it.
+    /// Marks the contents of the home slot as unspecified, before a write to it.
     pub(super) fn begin_write(&self) {
         self.pager.table.entry(self.page).home_is_unknown();
         if self.before.any(ZEROED) {
@@ -495,7 +497,7 @@ impl HomeClaim<'_> {
         self.adds |= HOME;
     }
 
-    /// Makes the page void, so that it reads as zeroes.
+    /// Discards the page's contents, so that it reads as zeroes.
     pub(super) fn forget(self) {
         let (pager, entry) = (self.pager, self.pager.table.entry(self.page));
         std::mem::forget(self);
@@ -506,14 +508,13 @@ impl HomeClaim<'_> {
     }
 }
 
-/// Splits pages into parts, several for many pages.
+/// Divides pages into parts for several threads, if there are many.
 fn parts_of(pages: &Range<u64>) -> Vec<Range<u64>> {
     const PART_PAGES: usize = if cfg!(test) { 8 } else { 4096 };
     let starts = pages.clone().step_by(PART_PAGES);
     starts.map(|start| start..(start + PART_PAGES as u64).min(pages.end)).collect()
 }
 
-/// Processes parts on several threads.
 fn each_part<P: Sync>(parts: &[P], work: impl Fn(&P) + Sync) {
     const THREADS: usize = 8;
     scoped_threads::each(THREADS.min(*scoped_threads::CORES), parts.len(), |part| work(&parts[part]));

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 #[derive(Debug, Default)]
 pub(super) struct InitTracker {
-    /// Number of losses of slot contents.
+    /// Number of times that a page has lost the contents of its slot.
     losses: AtomicU64,
     known: Mutex<KnownPages>,
 }
@@ -25,7 +25,7 @@ struct KnownPages {
     pages: Range<u64>,
 }
 
-/// Check of pages in progress.
+/// A check of pages in progress: the number of losses at its begin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since(u64);
 

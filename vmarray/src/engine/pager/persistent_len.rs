@@ -9,35 +9,36 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::engine::page::LockScope;
 
-/// Length record of a file: number of the attempt to store it, the length, and the least length since the
-/// last attempt that succeeded in all files.
+/// A file's record of the length: the number of the attempt to store it, the length, and the least length
+/// since the last attempt that succeeded in all files.
 pub(crate) type LengthRecord = [u64; 3];
 
-/// Length stored in one or several files, atomically with their pages.
+/// The length of an array, which one or several files store atomically with their pages.
 pub(crate) struct PersistentLen {
-    /// Held during an attempt.
+    /// The state of attempts to store the length; locked during an attempt.
     state: Mutex<Attempts>,
-    /// Makes all files store this note together with their pages in later commits.
+    /// Makes all files store this record together with their pages in later commits.
     write_down: Box<dyn Fn(LengthRecord) -> Result<()> + Send + Sync>,
-    /// Makes all files store their received bytes.
+    /// Makes all files store all bytes that they have received.
     store: Box<dyn Fn() -> Result<()> + Send + Sync>,
-    /// Allows files to reuse the places of pages.
+    /// Allows files to reuse the space of pages.
     give_back: Box<dyn Fn(Range<u64>) + Send + Sync>,
-    /// True after a final failure to store elements.
+    /// True after elements could not be stored, so that the stored length must not grow.
     is_broken: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Attempts {
-    /// Number of the last attempt; `noted` is its length.
+    /// Number of the last attempt; `noted` is the length that it stored.
     attempt: u64,
     noted: u64,
-    /// Greatest length with all elements on the devices.
+    /// Greatest length all of whose elements are on the devices.
     reached: u64,
 }
 
 impl PersistentLen {
-    /// Recovers the length from the notes of all files. A new file has the note [`new_note`](Self::new_note).
+    /// Recovers the length from the records of all files. A new file has the record
+    /// [`new_note`](Self::new_note).
     pub(crate) fn found(
         notes: &[LengthRecord],
         write_down: impl Fn(LengthRecord) -> Result<()> + Send + Sync + 'static,
@@ -54,9 +55,9 @@ impl PersistentLen {
         (Self { state, write_down, store, give_back, is_broken }, len)
     }
 
-    /// Returns the length of files with these notes, and true if all have it. Files of version 2 stored it
-    /// one after another. After a loss of power it is the least length that all files have pages of and that
-    /// no truncation has cut since.
+    /// Returns the length from the records of all files, and true if all records are equal. Files of version
+    /// 2 store the record one after another. After a loss of power the length is the least one that all files
+    /// have pages of, and that no truncation has reduced since.
     fn common(notes: &[LengthRecord]) -> (u64, bool) {
         let newest = notes.iter().copied().max().unwrap_or_default();
         if notes.iter().all(|note| *note == newest) {
@@ -66,13 +67,13 @@ impl PersistentLen {
         (shortest.min(newest[2]), false)
     }
 
-    /// First note of a new file with this length.
+    /// Returns the first record of a new file with this length.
     pub(crate) fn new_note(len: u64) -> LengthRecord {
         [0, len, len]
     }
 
-    /// Makes all files store their received bytes and a length: `len`, or a greater one from another thread.
-    /// All elements below `len` must be on the devices.
+    /// Makes all files store the bytes that they have received and a length: `len`, or a greater one from
+    /// another thread. All elements below `len` must be on the devices.
     pub(crate) fn store(&self, len: Option<u64>) -> Result<()> {
         // Declared first, so that Rust ends the scope after the lock is released: devices may wake tasks,
         // which must run without the lock.
@@ -91,13 +92,13 @@ impl PersistentLen {
         (self.store)()
     }
 
-    /// Records a possible truncation to this length.
+    /// Records that the array may have been truncated to this length.
     pub(crate) fn shorten(&self, len: u64) {
         let state = &mut *self.state.lock();
         state.reached = state.reached.min(len);
     }
 
-    /// Allows files to reuse the places of pages behind the [shortened](Self::shorten) length.
+    /// Allows files to reuse the space of pages after the [shortened](Self::shorten) length.
     pub(crate) fn give_back(&self, pages: Range<u64>) {
         (self.give_back)(pages);
     }

@@ -10,14 +10,14 @@ use super::Pager;
 use crate::engine::channel::HomeQueues;
 use crate::engine::links::reach;
 
-/// Devices that reach all home slots of an array with several channels.
+/// The devices of an array with several channels, if each can access the home slots of all channels.
 #[derive(Debug)]
 pub(crate) struct SharedHomes {
-    /// One channel of each device, with the queues and host memory for its work.
+    /// One channel of each device; its queues and host memory serve the device's work.
     lanes: Vec<usize>,
-    /// Rotates the start, so that short lists do not all go to the first device.
+    /// Number of the next lane, so that short lists do not all go to the first device.
     next: AtomicUsize,
-    /// True if work on another device's elements has failed.
+    /// True if a device's work on another device's elements has failed.
     has_failed: AtomicBool,
 }
 
@@ -31,15 +31,16 @@ impl SharedHomes {
         self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()]
     }
 
-    /// From now on each device works on its own elements only, so that the loss of one affects no others.
+    /// Ends the pool: from now on each device works on its own elements only, so that the loss of one affects
+    /// no others.
     pub(crate) fn end(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }
 }
 
 impl Pager {
-    /// Returns the devices that reach all home slots, if all devices do, and there are several channels. The
-    /// first call tests the links, without locks.
+    /// Returns the pool, if there are several channels whose devices can all access all home slots. The first
+    /// call tests the links, without locks.
     pub(crate) fn pool(&self) -> Option<&SharedHomes> {
         let pool = self.pool.get_or_init(|| self.find_pool()).as_ref();
         pool.filter(|pool| !pool.has_failed.load(Ordering::Relaxed))
@@ -65,7 +66,7 @@ impl Pager {
         })
     }
 
-    /// Tests whether a device accepts lists of elements that are striped over all channels.
+    /// Tests if a device accepts lists of indices of elements that are striped over all channels.
     fn takes_pages(&self, lane: usize) -> Result<()> {
         let device = self.channels[lane].device();
         let (queue, host) = (Queue::new(device)?, HostBuffer::new(device, 8, HostMemory::Pageable)?);
@@ -76,12 +77,11 @@ impl Pager {
         device.wait(queue.submit(&nothing)?)
     }
 
-    /// Start of the home slots of each channel.
+    /// Returns the address of the first home slot of each channel.
     pub(crate) fn slot_bases(&self) -> Vec<DeviceSpan<'static>> {
         self.channels.iter().map(|channel| channel.slot_memory()).collect()
     }
 
-    /// The queues of all channels.
     pub(crate) fn home_queues(&self) -> Vec<&HomeQueues> {
         self.channels.iter().map(|channel| &channel.queues).collect()
     }

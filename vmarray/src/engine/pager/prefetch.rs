@@ -12,13 +12,13 @@ use crate::engine::page::unpark;
 use crate::engine::read_ahead::{self, Ahead, Streams, Use};
 
 impl Pager {
-    /// Records the first use of a prefetched page.
+    /// Reports the first use of a prefetched page to read-ahead.
     pub(crate) fn advance(&self, page: u64) {
         self.channel(page).fewer_ahead(1);
         self.follow(page, Use::FetchedAhead);
     }
 
-    /// Reports a use to the read-ahead, and starts to fetch the pages that it expects next.
+    /// Reports an access to a page to read-ahead, and starts to fetch the pages that it expects next.
     pub(super) fn follow(&self, page: u64, usage: Use) {
         if !self.read_ahead {
             return;
@@ -32,8 +32,8 @@ impl Pager {
         }
     }
 
-    /// Starts to fetch pages of a stream within the present room; returns the number of leading pages that
-    /// will be resident.
+    /// Starts to fetch pages of a stream, as frames permit. Returns the number of the stream's next pages
+    /// that will be resident.
     fn fetch_ahead(&self, ahead: Ahead) -> u64 {
         let count = self.channels.len() as u64;
         let mut fetched = ahead.count;
@@ -53,20 +53,20 @@ impl Pager {
         fetched
     }
 
-    /// Greatest number of prefetched pages per channel and call: more than half of the frames would evict
-    /// pages fetched just before.
+    /// Returns, for each channel, the greatest number of pages that one call may prefetch: more than half of
+    /// the frames would evict pages fetched just before.
     pub(crate) fn prefetch_room(&self) -> Vec<usize> {
         self.channels.iter().map(|channel| (channel.frames_max() as usize / 2).max(1)).collect()
     }
 
-    /// Starts to fetch the pages of a range that are neither resident nor empty, while frames are available
-    /// without a wait. Returns the first page left out, or the end.
+    /// Starts to fetch the pages of a range that are absent and have contents, while frames are free without
+    /// a wait. Returns the first page that it leaves out, or the end.
     pub(crate) fn prefetch(&self, pages: Range<u64>) -> Result<u64> {
         self.prefetch_within(pages, &mut self.prefetch_room())
     }
 
-    /// [`prefetch`](Self::prefetch) for a part of a range, with a limit of pages per channel, which the call
-    /// reduces. A channel that leaves a page out has no more room.
+    /// Prefetches a part of a range as [`prefetch`](Self::prefetch) does. `room` limits the pages of each
+    /// channel, and the call reduces it. After a page that it leaves out, a channel has no more room.
     pub(crate) fn prefetch_within(&self, pages: Range<u64>, room: &mut [usize]) -> Result<u64> {
         let mut reached = pages.end;
         let mut outcome = Ok(());
@@ -87,8 +87,8 @@ impl Pager {
         outcome.map(|()| reached)
     }
 
-    /// Starts to fetch pages of one channel up to a limit, which the call reduces; returns the first page
-    /// left out.
+    /// Starts to fetch pages of one channel up to the limit `room`, which the call reduces. Returns the first
+    /// page that it leaves out.
     fn prefetch_in(
         &self,
         channel: &Channel,
@@ -142,7 +142,7 @@ impl Pager {
         Ok(left_out)
     }
 
-    /// The pages of a range with their home in a channel.
+    /// Returns the pages of a range whose home is in a channel.
     pub(super) fn of_channel(&self, index: u64, pages: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
         pages_of(index, self.channels.len() as u64, pages)
     }

@@ -22,13 +22,13 @@ use crate::engine::page::{
     DeferredWakes, Entry, LockScope, MarkedPages, SnapshotMarks, State, park, unmark, unpark,
 };
 
-/// Saves pages of a snapshot.
+/// Writes pages of a snapshot to its destination, such as a file.
 pub(crate) trait PageSaver: Send + Sync {
-    /// Saves the contents of a page, which stay unchanged meanwhile.
+    /// Saves the contents of a page; no thread changes them meanwhile.
     fn save(&self, pager: &Pager, page: u64) -> Result<()>;
 }
 
-/// Saver of a snapshot, with its first error.
+/// The saver of a snapshot, and its first error.
 pub(crate) struct Saver {
     saver: Box<dyn PageSaver>,
     failure: Mutex<Option<Error>>,
@@ -40,7 +40,8 @@ impl std::fmt::Debug for Saver {
     }
 }
 
-/// A page that a thread saves. Dropped by a panic, it fails the snapshot, which would lack the page.
+/// A page that a thread is saving. If a panic drops this value, the snapshot fails, because it would lack the
+/// page.
 struct UnsavedPage<'a>(&'a Saver);
 
 impl Drop for UnsavedPage<'_> {
@@ -53,7 +54,7 @@ impl Drop for UnsavedPage<'_> {
 
 type Marks = SnapshotMarks<Saver>;
 
-/// A snapshot in progress. Until it is dropped, unsaved pages do not change.
+/// A snapshot in progress. Until its drop, no thread changes a page that is not saved.
 pub(crate) struct Snapshot<'a> {
     pager: &'a Pager,
     marks: Arc<Marks>,
@@ -102,7 +103,8 @@ impl MarkedPages for Pager {
 }
 
 impl Pager {
-    /// Begins a snapshot of the moment of its return, after waiting for all threads that are changing pages.
+    /// Begins a snapshot of the moment at which this call returns. First waits for all threads that are
+    /// changing pages.
     ///
     /// # Errors
     /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) for a thread that holds guards. Also for a thread
@@ -122,8 +124,8 @@ impl Pager {
         Ok(snapshot)
     }
 
-    /// Waits until a page with an unsaved mark may change: saves it, unless another thread does. The caller
-    /// holds no page, but possibly guards of the program.
+    /// Waits until a page with a snapshot's mark may change. Saves the page, unless another thread does. The
+    /// caller holds no page, but possibly guards of the program.
     pub(super) fn await_saved(&self, page: u64) {
         let Some(marks) = self.snapshots.await_instant(self, page, guards::held()) else { return };
         self.channel(page).counters.waits.add(1);
@@ -132,8 +134,8 @@ impl Pager {
         }
     }
 
-    /// As [`await_saved`](Self::await_saved), for a task, which does not save pages: requests an early save.
-    /// Returns the snapshot to wait for; `None` if the task checks again at once.
+    /// Requests an early save of a page for a task, because tasks do not save pages. Returns the snapshot for
+    /// which the task must wait; `None` if the task checks again at once.
     pub(crate) fn want_saved(&self, page: u64) -> Option<Arc<Marks>> {
         let marks = self.snapshots.current()?;
         if guards::held() && marks.pass(self, page) {
@@ -148,8 +150,8 @@ impl Pager {
         Some(marks)
     }
 
-    /// Saves a page and permits changes; returns false if another thread saves it. Changes are also permitted
-    /// after a failure, because the snapshot fails.
+    /// Saves a page and removes its mark; returns false if another thread saves it. Removes the mark also
+    /// after a failure, because the snapshot then fails.
     fn save_if_free(&self, marks: &Marks, page: u64) -> bool {
         // The scope defers wakers, which devices may call, until all locks are released.
         let _scope = LockScope::begin();
@@ -165,25 +167,26 @@ impl Pager {
 }
 
 impl Snapshot<'_> {
-    /// Number of elements at the instant.
+    /// Returns the number of elements at the instant of the snapshot.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Makes all threads that want to change pages save them first.
+    /// Makes every thread that wants to change a page save the page first, by `saver`.
     pub(crate) fn save_by(&self, saver: Box<dyn PageSaver>) {
         self.marks.save_by(Saver { saver, failure: Mutex::default() }, self.pages);
     }
 
-    /// Work hold of the snapshot, for the program's function that is called meanwhile.
+    /// Returns the record that the snapshot is running, for program functions that are called meanwhile.
     pub(crate) fn hold(&self) -> WorkHold {
         WorkHold::Snapshot { array: self.pager.identity.number() }
     }
 
-    /// Saves pages that tasks wait for. Then takes the pages of a range that no thread has taken, as ranges.
+    /// Saves pages for which tasks wait. Then takes the pages of a range that no thread has taken, and
+    /// returns them as ranges.
     ///
     /// # Errors
-    /// The failure of another thread to save a page.
+    /// The error of another thread that saved a page.
     pub(crate) fn take(&self, pages: Range<u64>) -> Result<Vec<TakenPages<'_>>> {
         for page in self.marks.take_wanted() {
             self.pager.save_if_free(&self.marks, page);
@@ -196,10 +199,10 @@ impl Snapshot<'_> {
         Ok(runs.map(|pages| TakenPages { pager: self.pager, pages }).collect())
     }
 
-    /// Ends the snapshot after all pages are taken: waits until other threads have saved theirs.
+    /// Ends the snapshot, after all pages are taken: waits for threads that are saving pages.
     ///
     /// # Errors
-    /// The failure of another thread to save a page.
+    /// The error of another thread that saved a page.
     pub(crate) fn finish(self) -> Result<()> {
         // The snapshot's own threads have saved their pages, so an error here comes from a thread that
         // changed a page.
@@ -208,8 +211,8 @@ impl Snapshot<'_> {
     }
 }
 
-/// Pages that the calling thread has taken. The drop permits changes, also after an error, because a waiting
-/// thread may be one that the snapshot waits for.
+/// Pages that the calling thread has taken for saving. The drop removes their marks, also after an error,
+/// because the snapshot may wait for a thread that waits for these pages.
 pub(crate) struct TakenPages<'a> {
     pager: &'a Pager,
     pages: Range<u64>,

@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::engine::page::count_hit;
 
 impl Pager {
-    /// Reads bytes of a page without a frame for it.
+    /// Reads bytes of a page without loading it into the cache.
     pub(crate) fn read_uncached(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
         loop {
             match self.try_share_as_found(page) {
@@ -27,25 +27,26 @@ impl Pager {
         }
     }
 
-    /// Enables short direct reads of absent pages at their home, while [they are
-    /// cheaper](crate::engine::channel), on devices with this ability.
+    /// Enables short direct reads of absent pages from their home slots, if the devices support it, while
+    /// [they are cheaper](crate::engine::channel) than a fetch.
     pub(crate) fn read_parts(&self) {
         let least = self.channels.iter().map(|channel| channel.begin_parts()).max();
         self.parts_least.store(least.unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// True if reads of this length are direct.
+    /// Returns true if reads of this many bytes are direct.
     pub(crate) fn has_parts_of(&self, bytes: usize) -> bool {
         bytes >= self.parts_least.load(Ordering::Relaxed)
     }
 
-    /// True if reads and writes of any length are direct, so that devices move only the bytes of the access.
+    /// Returns true if reads and writes of any length are direct, so that devices transfer only the accessed
+    /// bytes.
     pub(crate) fn has_exact_parts(&self) -> bool {
         self.has_parts_of(1)
     }
 
-    /// Reads bytes of an absent page at its home, if this is cheaper than a fetch. `false` if nothing was
-    /// read; the page may then have a frame.
+    /// Reads bytes of an absent page from its home slot, if this is cheaper than a fetch. Returns `false` if
+    /// it read nothing; the page may then have a frame.
     pub(crate) fn read_part(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<bool> {
         if !self.has_parts_of(into.len()) {
             return Ok(false);
@@ -59,9 +60,9 @@ impl Pager {
         channel.read_home_directly(page, offset, into).transpose().map(|read| read.is_some())
     }
 
-    /// Writes bytes of an absent page at its home, if this is cheaper than a fetch. `change` receives the
-    /// present bytes and returns true after a change. `None` if nothing was done; the page may then have a
-    /// frame.
+    /// Changes bytes of an absent page in its home slot, if this is cheaper than a fetch. `change` gets the
+    /// present bytes, and returns true if it changed them. Returns `None` if nothing was done; the page may
+    /// then have a frame.
     pub(crate) fn change_part<R>(
         &self,
         page: u64,
@@ -81,14 +82,15 @@ impl Pager {
         Ok(Some(result))
     }
 
-    /// [`change_part`](Self::change_part) without regard to the present bytes. True if the write was done.
+    /// Writes bytes as [`change_part`](Self::change_part), whatever the present ones. Returns true if it
+    /// wrote them.
     pub(crate) fn write_part(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<bool> {
         let Some(claim) = self.try_own_part(page, bytes.len())? else { return Ok(false) };
         self.write_claimed(claim, offset, bytes).map(|()| true)
     }
 
-    /// Acquires an absent page with contents for a write of this length at its home, if this succeeds at once
-    /// and is cheaper than a fetch.
+    /// Holds an absent page with contents exclusively, for a write of `bytes` bytes to its home slot. Returns
+    /// `None` if this does not succeed at once, or if a fetch is cheaper.
     fn try_own_part(&self, page: u64, bytes: usize) -> Result<Option<HomeClaim<'_>>> {
         if !self.has_exact_parts() {
             return Ok(None);
@@ -103,7 +105,7 @@ impl Pager {
         Ok(Some(claim))
     }
 
-    /// Writes bytes of a page to its home slot, and releases the page.
+    /// Writes bytes to the home slot of a held page, and releases the page.
     fn write_claimed(&self, mut claim: HomeClaim<'_>, offset: usize, bytes: &[u8]) -> Result<()> {
         // If the copy fails, no thread reads the slot, unless the slot had contents before.
         claim.begin_write();
@@ -112,7 +114,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Writes bytes of a page without a frame for it.
+    /// Writes bytes of a page without loading it into the cache.
     pub(crate) fn write_uncached(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
         self.expect_writable()?;
         match self.own_as_found(page)? {
