@@ -4,7 +4,7 @@
 //! them. If one GPU stores both factors and the result, [`on_device`] multiplies them in place.
 //!
 //! In RAM the crate `gemm` multiplies floats and complex numbers. It was faster than `matrixmultiply` 0.3.11
-//! where both were measured, has kernels for AVX-512, and needs no compiler for C.
+//! in all measurements of both, has kernels for AVX-512, and needs no compiler for C.
 
 #[forbid(unsafe_code)]
 mod element;

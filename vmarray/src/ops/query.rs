@@ -166,7 +166,7 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(!lowered.outcome(found)?.indices.is_empty())
     }
 
-    /// Returns true if all elements within bounds meet a condition. Stops early.
+    /// Returns true if all elements within bounds meet a condition. Stops soon after one that does not.
     ///
     /// # Errors
     /// The errors of [`find_where`](Self::find_where).

@@ -1,4 +1,4 @@
-//! Scans and reductions along an axis.
+//! Prefix sums (scans), and reductions along an axis.
 //!
 //! A prefix sum replaces each element by the sum of all elements up to it, or of all before it.
 //!

@@ -1,10 +1,11 @@
 //! Assignments to elements of arrays, executed by the devices that store the elements.
 //!
-//! The operation claims the pages exclusively, and no page is in the cache meanwhile. Other threads wait if
-//! they access a claimed page, but not for other pages. Each claim covers a run of neighbouring home slots.
-//! Two runs of each channel are in flight, because a device would otherwise idle between runs. Claiming and
-//! releasing pages takes about as long as a GPU's work on them. A long range therefore gets a thread for each
-//! channel. For a short range, one thread serves all channels in turn.
+//! The operation claims the pages: it gets exclusive access, and no page is in the cache meanwhile. Other
+//! threads wait if they access a claimed page, but not for other pages. Each claim covers a run of
+//! neighbouring home slots (places of pages in device memory). Two runs of each channel (share of a device)
+//! are in flight, because a device would otherwise idle between runs. Claiming and releasing pages takes
+//! about as long as a GPU's work on them. A long range therefore gets a thread for each channel. For a short
+//! range, one thread serves all channels in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;

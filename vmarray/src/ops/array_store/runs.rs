@@ -1,5 +1,5 @@
-//! The runs of an array: contiguous elements on one device. Reductions and searches process all home slots of
-//! a channel as one run.
+//! The runs of an array: contiguous elements on one device. Reductions and searches process all home slots
+//! (places of pages in device memory) of a channel (share of a device) as one run.
 
 use std::ops::Range;
 use std::sync::Arc;

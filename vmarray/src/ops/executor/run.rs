@@ -1,4 +1,4 @@
-//! [`Run`]: contiguous elements on a device. [`Lane`]: the channel whose device and queues process a run.
+//! [`Run`]: contiguous elements on a device. [`Lane`]: the channel (share of a device) that processes runs.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! [`ChannelShare`]: all elements of one channel, for operations with exclusive access, such as sorts.
+//! [`ChannelShare`]: all elements of one channel (share of a device), for operations with exclusive access.
 
 use backend_api::Elements;
 

@@ -1,4 +1,4 @@
-//! Rewrites of expressions: an index that counts from the start of a view, and source numbers for a join.
+//! Rewrites of expressions: an index that counts from the start of a view, and new view numbers for a join.
 
 use backend_api::expr::{Instruction, Value};
 

@@ -1,4 +1,4 @@
-//! Batched lookups of page states: one call reads the states of the pages of many elements.
+//! Batched page lookups for gathers and scatters: one call reads the states of the pages of many elements.
 
 use std::sync::atomic::{Ordering, fence};
 
