@@ -282,8 +282,8 @@ impl HostView<'_> {
         Some(self.place(element, 0)).filter(|place| place.addr().is_multiple_of(bytes))
     }
 
-    /// Returns the number of elements from `first` on that one copy can cover: all `all / bytes` elements, or 1
-    /// if they are not contiguous. Returns `None` if one of them is outside of `within`.
+    /// Returns the number of elements from `first` on that one copy can cover: all `all / bytes` elements, or
+    /// 1 if they are not contiguous. Returns `None` if one of them is outside of `within`.
     #[inline]
     fn run_within(&self, first: u64, bytes: usize, all: usize, within: &Range<u64>) -> Option<usize> {
         let count = all.checked_div(bytes)?;

@@ -499,10 +499,10 @@ mod tests {
 
     #[test]
     fn jumps_lead_somewhere() {
-        refused(vec![Op::Break { out: 0 }], "it leaves 1 blocks and loops, but 0 enclose it");
+        refused(vec![Op::Break { out: 0 }], "a jump leaves 1 blocks, but 0 enclose it");
         refused(
             vec![Op::Block { body: vec![Op::Break { out: 1 }] }],
-            "it leaves 2 blocks and loops, but 1 enclose it",
+            "a jump leaves 2 blocks, but 1 enclose it",
         );
         refused(
             vec![Op::Block { body: vec![Op::Continue { out: 0 }] }],
@@ -524,7 +524,7 @@ mod tests {
             vec![Op::Copy { to: Reg(4), of: Reg(2) }],
             "register 2 has the type u64, but the operation needs f32",
         );
-        refused(vec![Op::Literal { to: Reg(5), bits: 1 << 32 }], "more bits");
+        refused(vec![Op::Literal { to: Reg(5), bits: 1 << 32 }], "bits beyond the width");
         refused(vec![Op::Unary { op: Unary::Sqrt, to: at, of: at }], "Sqrt does not support the type u64");
         refused(vec![Op::Cast { to: Reg(1), of: at }], "the result of a cast does not support the type bool");
         refused(

@@ -128,22 +128,22 @@ pub mod kind {
     /// The kind of a parameter of type `&mut `[`Own<T>`](crate::Own).
     #[derive(Debug)]
     pub enum OwnMutKind {}
-    /// The kind of a parameter of type `&`[`AnywhereKind<T>`](crate::Anywhere).
+    /// The kind of a parameter of type `&`[`Anywhere<T>`](crate::Anywhere).
     #[derive(Debug)]
     pub enum AnywhereKind {}
-    /// The kind of a parameter of type `&`[`RowsKind<T>`](crate::Rows).
+    /// The kind of a parameter of type `&`[`Rows<T>`](crate::Rows).
     #[derive(Debug)]
     pub enum RowsKind {}
-    /// The kind of a parameter of type `&`[`SharedKind<T>`](crate::Shared).
+    /// The kind of a parameter of type `&`[`Shared<T>`](crate::Shared).
     #[derive(Debug)]
     pub enum SharedKind {}
-    /// The kind of a parameter of type `&`[`AppendKind<T>`](crate::Append).
+    /// The kind of a parameter of type `&`[`Append<T>`](crate::Append).
     #[derive(Debug)]
     pub enum AppendKind {}
-    /// The kind of a parameter of type `&`[`GroupKind<T, N>`](crate::Group).
+    /// The kind of a parameter of type `&`[`Group<T, N>`](crate::Group).
     #[derive(Debug)]
     pub enum GroupKind {}
-    /// The kind of a parameter of type `&`[`WindowKind<T, N>`](crate::Window).
+    /// The kind of a parameter of type `&`[`Window<T, N>`](crate::Window).
     #[derive(Debug)]
     pub enum WindowKind {}
 }

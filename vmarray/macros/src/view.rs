@@ -154,9 +154,9 @@ impl ViewParameter {
                 Some(match axes {
                     Some(1) => format!("an index is a number, not a place: write `{name}[{at}.index()]`"),
                     Some(3) => format!(
-                        "an index of several axes is numbers: write `{name}[[{at}[0], {at}[1], {at}[2]]]`"
+                        "several axes need an array of indices: write `{name}[[{at}[0], {at}[1], {at}[2]]]`"
                     ),
-                    _ => format!("an index of several axes is numbers: write `{name}[[{at}[0], {at}[1]]]`"),
+                    _ => format!("several axes need an array of indices: write `{name}[[{at}[0], {at}[1]]]`"),
                 })
             }
             _ => None,

@@ -247,8 +247,8 @@ impl MirrorCore {
         Ok(id)
     }
 
-    /// Waits until other devices have taken over a lost device's unfinished work, and returns the lost device's
-    /// id. Refuses a spare that is already in the mirror.
+    /// Waits until other devices have taken over a lost device's unfinished work, and returns the id of the
+    /// lost device. Refuses a spare that is already in the mirror.
     fn lost_without_work(
         &self,
         lost: Option<&Arc<dyn Device>>,

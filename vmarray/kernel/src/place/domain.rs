@@ -47,7 +47,7 @@ impl DomainAxis {
 pub struct Divisor {
     /// Factor of the multiplication that replaces the division.
     pub factor: u64,
-    /// Shift to the right, in bits.
+    /// Number of bits by which the upper half of the product is shifted to the right.
     pub shift: u32,
 }
 

@@ -48,7 +48,7 @@ fn places(
     y: &mut Own<f32>,
 ) {
     y.set(a[at]); //~ an index is a number, not a place: write `a[at.index()]`
-    y.set(b[at2]); //~ an index of several axes is numbers: write `b[[at2[0], at2[1]]]`
+    y.set(b[at2]); //~ several axes need an array of indices: write `b[[at2[0], at2[1]]]`
     y.set(b[0][1]); //~ an index along several axes is one array: write `b[[i, j]]`
     y.set(w[at.index()]); //~ a window's index is a place: write `w[at]`
     y.set(w[at - 1]); //~ a window's index is a place: write `w[at]`, or `w[at.plus(1)]`
