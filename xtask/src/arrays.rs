@@ -59,7 +59,7 @@ pub struct BenchArgs {
     /// every GPU, else host RAM.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
-    /// Uses host RAM.
+    /// Uses only host RAM, no other devices.
     #[arg(long, conflicts_with = "devices")]
     pub host: bool,
     /// Uses small arrays and few repetitions: at most 90 seconds on two cores with host RAM.

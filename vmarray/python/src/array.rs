@@ -163,7 +163,7 @@ impl Core {
         self.view(py)
     }
 
-    /// Returns the array as an operand; does not compute a pending expression.
+    /// Returns the array as an operand of an expression; does not compute a pending one.
     pub fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         Ok(Arc::new(match &self.body {
             Body::View(_) => Node::View(self.view(py)?),

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use vmarray::device::expr::Type;
 
-/// Kind of a value in expressions.
+/// Kind of value in an expression: bool, number, 16-bit float or plain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A bool: a byte, 0 or 1.

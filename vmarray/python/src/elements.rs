@@ -27,7 +27,7 @@ pub enum Reduced {
     FloatAt(Option<(usize, f64)>),
 }
 
-/// Kind of a reduction of the values of a [`Code`].
+/// Kind of reduction that devices compute of the values of a [`Code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Number of true values.

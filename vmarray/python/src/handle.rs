@@ -26,7 +26,7 @@ pub struct Handle {
     pub unit: Unit,
     /// Options for new arrays that are computed from this one.
     pub options: Options,
-    /// True if the array is on GPUs: their kernels are faster than a copy to RAM.
+    /// True if the array is on GPUs, whose kernels are faster than a copy to RAM.
     pub is_on_cards: bool,
     /// True if Python stores the pages, in memory or by functions.
     is_at_home: bool,
@@ -51,7 +51,7 @@ pub struct Export {
 impl Drop for Export {
     fn drop(&mut self) {
         if self.handle.process == std::process::id() {
-            // Ignore errors: other streams, or the next use of the device, report them.
+            // Ignore errors, because the next use of the device reports them too.
             let addresses = self.handle.options.devices.iter().filter_map(|device| device.addresses());
             addresses.for_each(|addresses| drop(addresses.synchronize()));
         }
@@ -89,7 +89,7 @@ impl<T: ?Sized + Send> Drop for Owned<T> {
             std::mem::forget(inner);
             return;
         }
-        // Release Python's lock first: threads that write pages may wait for it.
+        // Release Python's lock before the drop, because threads that write pages may wait for the lock.
         let _ = Python::try_attach(|py| py.detach(|| drop(inner.take())));
         drop(inner);
     }

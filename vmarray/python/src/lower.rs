@@ -50,7 +50,7 @@ impl Root {
     }
 }
 
-/// A device program under construction, run once for each item of a shape.
+/// Builder of a device program for an expression, which runs once for each item of a shape.
 pub struct Lowering<'s> {
     shape: &'s [usize],
     code: Code,
@@ -201,7 +201,7 @@ impl<'s> Lowering<'s> {
             None => None,
         };
         if self.columns.is_empty() {
-            // At least one column is needed, because it determines the number of items.
+            // Lower again without constants: at least one column must determine the number of items.
             let mut again = Self { has_literals: false, ..Self::new(self.shape, None) };
             let of_view = |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
             let (node, mask) = (of_view(node)?, mask.map(of_view).transpose()?);

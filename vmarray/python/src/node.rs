@@ -61,7 +61,7 @@ pub enum Node {
     },
 }
 
-/// Size of an expression, which limits the expressions that stay pending.
+/// Size of an expression; a too large expression is computed and does not stay pending.
 #[derive(Clone, Copy, Default)]
 pub struct Size {
     instructions: usize,

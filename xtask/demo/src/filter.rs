@@ -101,7 +101,7 @@ impl Image for NdArray<u8, 2> {
 
     fn truth(&self, rows: Range<usize>) -> Vec<Vec<u8>> {
         let side = self.side();
-        // Draw the rows that these medians read.
+        // Draw the input rows again that the medians of `rows` read.
         let drawn: Vec<Vec<u8>> = (rows.start..rows.end + 2 * RADIUS)
             .into_par_iter()
             .map(|y| {

@@ -58,7 +58,7 @@ impl Motif {
         self.strands[0].len()
     }
 
-    /// Returns all placements in words, on both strands.
+    /// Returns all placements of the motif relative to word boundaries, on both strands.
     pub fn placements(&self) -> Vec<Placement> {
         let one = |strand: usize, skip: usize| {
             let codes = &self.strands[strand];

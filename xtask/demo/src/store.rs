@@ -62,7 +62,7 @@ pub struct Lookup {
     pub hash: Hash,
 }
 
-/// A place in the store at which the motif begins.
+/// A hit of a search: a position in the store at which the motif begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
     /// The index of the strain.
@@ -77,7 +77,7 @@ pub struct Hit {
 pub struct Store<'a> {
     /// The words of each record of each strain: row `s * records + r` is record `r` of strain `s`.
     pub rows: &'a RaggedArray<u32>,
-    /// The genome of strain 0.
+    /// The genome, which is strain 0.
     pub genome: &'a Genome,
     /// The number of strains; strain 0 is the file itself.
     pub strains: usize,

@@ -96,7 +96,7 @@ class Flat:
         if not value.size and places.size:
             raise ValueError("Error setting single item of array.")
         if places.size:
-            # NumPy repeats the values.
+            # Repeat the values if there are too few, as NumPy does.
             values = np.resize(value, places.shape)
             target = self.base if self.base.ndim else self.base.reshape(1)
             target[np.unravel_index(places, target.shape)] = values if values.ndim else values[()]

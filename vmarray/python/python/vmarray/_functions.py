@@ -36,7 +36,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
         raise _dispatch.refused(ufunc, f"takes no {min(given)}")
     kind = None if dtype is None else np.dtype(dtype)
     if outs is not None:
-        # The operands may have errors as well, but NumPy raises that of a forbidden cast first.
+        # Check casts of outputs first, because NumPy raises this error before any error of the operands.
         gives = _types(ufunc, inputs, kind, casting)[ufunc.nin :]
         if not all(out is None or np.can_cast(one, out.dtype, casting) for one, out in zip(gives, outs)):
             _raised_by_numpy(ufunc, inputs, kind, casting, outs)
@@ -160,7 +160,7 @@ def _computed(
         core = _on_devices(name, inputs, casts, gives[0], shape)
         if core is not None:
             return (Array._of(core),)
-    # NumPy converts operands before it computes. Convert by the same rules.
+    # Let NumPy convert the operands of each piece, by its rules for this `dtype`.
     options = {"casting": casting} if dtype is None else {"casting": casting, "dtype": dtype}
     return _ufuncs.by_pieces(functools.partial(ufunc, **options), list(inputs), shape, gives)
 
@@ -447,7 +447,7 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
     own = axis_of(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
     result = None
-    # Process several whole lines at a time.
+    # Process blocks of several whole lines, because NumPy needs whole lines.
     for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // max(1, array.shape[own]))):
         key = (*block[:own], slice(None), *block[own:])
         part = function(np.asarray(array[key]), own)

@@ -88,7 +88,7 @@ def positions(
     """Offsets in bytes of the items that a key with arrays of integers or bools selects."""
     parts = _parts(key, shape)
     axis = 0
-    # For each part of the key: None for a new axis, the step of a slice, or a mark for an array.
+    # `plain` has for each part of the key: None for a new axis, the step of a slice, or a mark for an array.
     plain: list[Any] = []
     advanced: list[Any] = []
     places: list[Any] = []
@@ -135,7 +135,7 @@ def positions(
     starts = np.zeros(common, np.int64)
     for array in advanced:
         starts = starts + array
-    # Adjacent arrays put their axes in their own place; otherwise the axes come first.
+    # Adjacent index arrays keep the place of their axes in the result; others move their axes to the front.
     first = places[0] if places[-1] - places[0] == len(places) - 1 else 0
     before, after = (
         [one for one in part if one is not advanced and one is not Ellipsis] for part in (plain[:first], plain[first:])

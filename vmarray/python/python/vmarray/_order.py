@@ -338,7 +338,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
     array = _array.asarray(array)
     if array.ndim != 1:
         raise ValueError("object too deep for desired array" if array.ndim else "object of too small depth")
-    # Let NumPy reject types that it does not count.
+    # Let NumPy raise its error for a dtype that `bincount` does not support.
     np.bincount(np.zeros(1, array.dtype))
     if weights is not None:
         weights = weights if isinstance(weights, Array) else np.asarray(weights)
@@ -500,7 +500,7 @@ def percentile(
     """Like ``numpy.percentile``; see `quantile`."""
     array = _array.asarray(array)
     whole = 100 if _KEEPS_SHARES or array.dtype.kind != "f" else array.dtype.type(100)
-    # Pass an array, because NumPy treats a scalar of 64 bits like a number of Python.
+    # Pass an array, because NumPy treats a 64-bit scalar like a Python number.
     share = np.asarray(np.true_divide(q, whole))
     return quantile(array, float(share) if type(q) in (int, float) and _KEEPS_SHARES else share, axis, out, method, keepdims)
 

@@ -208,7 +208,7 @@ class Ragged:
             ends = self._ends(first, min(first + _ROWS, self._first + len(self)))
             row = 0
             while row < len(ends) - 1:
-                # Read several rows at once; read a long row alone.
+                # Read several rows at once, up to `_ITEMS` items; a longer row alone.
                 stop = max(int(np.searchsorted(ends, ends[row] + _ITEMS, "right")) - 1, row + 1)
                 items = np.asarray(self.values[int(ends[row]) : int(ends[stop])])
                 yield from np.split(items, ends[row + 1 : stop] - ends[row])

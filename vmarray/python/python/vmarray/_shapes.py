@@ -199,7 +199,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
         raise NotOnDevices
     if mode != "constant" and given:
         raise NotOnDevices
-    # Let NumPy compute the indices of the items, along each axis.
+    # For each axis, determine the numbers of items to add before and after.
     widths = (
         np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
         if not isinstance(pad_width, dict)
@@ -269,7 +269,7 @@ def accumulated(ufunc: np.ufunc) -> Any:
         if axis is None:
             array, axis = array.reshape(-1), 0
         own = axis_of(axis, array.ndim)
-        # NumPy's sums and products of small integers have a wider type, and so has a reduction of no items.
+        # Let NumPy determine the dtype: sums and products of small integers have a wider one.
         few = np.empty(int(ufunc.identity is None), array.dtype)
         kind = ufunc.reduce(few).dtype if dtype is None else np.dtype(dtype)
         result = _array._result(array.shape, kind, **_array._options_like(array))
@@ -523,7 +523,7 @@ def _nanextreme(ufunc: np.ufunc, name: str) -> Any:
 def _imaginary(part: str) -> Any:
     def work(array: Array) -> Array:
         if array.dtype.kind != "c":
-            # A single zero, which is only read, stands for all items.
+            # Broadcast a single zero to all items; the view is read-only.
             zero = _array._result((), array.dtype, **_array._options_like(array))
             return array if part == "real" else np.broadcast_to(zero, array.shape)
         return Array._of(array._core.by_attribute(part))

@@ -82,7 +82,7 @@ def by_pieces(
     results = tuple(_array._result(shape, dtype, **options) for dtype in dtypes)
     wide = [np.broadcast_to(one, shape) if np.ndim(one) else _in_ram(one) for one in inputs]
     if 0 in shape:
-        # Let NumPy raise its own errors for an empty result too.
+        # First call NumPy without items, so that it raises its errors even for an empty result.
         function(*map(_few, wide))
     for block in blocks(shape):
         parts = [one if np.ndim(one) == 0 else np.asarray(one[block]) for one in wide]

@@ -133,7 +133,7 @@ class Generator:
 
         def make(bits: Array) -> Array:
             if span <= 2**32:
-                # Scale the upper 32 bits to the span.
+                # Scale the upper 32 random bits to the range from 0 to below `span`.
                 numbers = (bits >> np.uint64(32)) * np.uint64(span) >> np.uint64(32)
             else:
                 numbers = bits % np.uint64(span) if span <= _MASK else bits
