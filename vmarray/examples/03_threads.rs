@@ -37,7 +37,7 @@ fn main() -> vmarray::Result<()> {
 fn roll(counts: &VirtualArray<u64>, next: &VirtualArray<u32>) -> vmarray::Result<u32> {
     let mut taken = 0;
     loop {
-        // Reads and writes in one atomic step, and returns the old value.
+        // Take the next block: `update` reads and writes in one atomic step, and returns the old value.
         let block = next.update(0, |block| block + 1)?;
         if block as usize >= ROLLS / 1000 {
             return Ok(taken);

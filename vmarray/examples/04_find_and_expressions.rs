@@ -42,7 +42,7 @@ fn main() -> vmarray::Result<()> {
     trades.write(0, &all)?;
     let (price, amount) = (field!(Trade, price), field!(Trade, amount));
 
-    // Search: the indices of all elements with one value.
+    // Find the indices of all elements with a given value in one field.
     let of_buyer = trades.find(field!(Trade, buyer), &42)?;
     println!("buyer 42 has trades {of_buyer:?}");
     assert!(of_buyer.iter().all(|&i| all[i].buyer == 42) && of_buyer.len() == 10);

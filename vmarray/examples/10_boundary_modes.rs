@@ -35,7 +35,8 @@ fn main() -> vmarray::Result<()> {
     let edge = picture.bounded(Mirror);
     assert_eq!((edge.get([0, -1])?, edge.get([-1, 0])?), (b'b', b'e'));
 
-    // The mode belongs to the view, and may differ by axis: here rows end, and columns wrap around.
+    // The mode belongs to the view, and may differ by axis: here the first axis repeats its edges, the second
+    // wraps around.
     let cylinder = picture.bounded((Clamp, Circular));
     assert_eq!(cylinder.get([-1, -1])?, b'd');
 

@@ -64,7 +64,7 @@ fn main() -> vmarray::Result<()> {
     assert!(spread(&smooth)? < spread(&image)? / 3.0);
     assert!(smooth.get([12, 36])? > 0.7 && smooth.get([12, 15])? < 0.3);
 
-    // A loop on the host gives the same bits, at a corner too.
+    // A loop on the host computes the same bits, here at a corner.
     let view = image.bounded(Mirror);
     let (mut sum, mut all) = (0.0, 0.0);
     for (y, x) in (-RADIUS..=RADIUS).flat_map(|y| (-RADIUS..=RADIUS).map(move |x| (y, x))) {

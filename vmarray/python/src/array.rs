@@ -648,8 +648,8 @@ pub fn apply(
                 Arc::new(Node::Literal { kind: Kind::of(&item.dtype()), bytes })
             }
         };
-        // NumPy rounds once from 64 bits to 16 bits, and has special rules for conversions between 16-bit
-        // floats and integers.
+        // Leave these conversions to NumPy, which rounds once from 64 to 16 bits, and has special rules
+        // between 16-bit floats and integers.
         let from = node.kind();
         if from == Kind::Bytes || (*kind == Kind::Half && from != *kind && from != Kind::Bool) {
             return Ok(None);

@@ -349,7 +349,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 return found if key.ndim == 1 else found.reshape(key.shape + found.shape[1:])
         key = self._key(key)
         if _indexing.is_basic(key):
-            # NumPy copies the items if the key contains an array, even an array of one integer.
+            # As in NumPy, copy the items if the key contains an array, even an array of one integer.
             makes_copy = any(isinstance(one, np.ndarray) for one in key)
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = self._core.basic(key if has_ellipsis else (*key, Ellipsis))
@@ -368,7 +368,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if isinstance(error, Error):
                 raise
             ours = error
-        # A key and a value may have several faults, and NumPy reports the fault that it finds first.
+        # Let NumPy raise its error: key and value may have several faults, and the first one that NumPy finds counts.
         self._raise_as_numpy(key, value)
         raise ours
 
@@ -404,7 +404,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))
             if not has_ellipsis and not view.shape and len(key) == self.ndim + key.count(None) and np.ndim(value):
-                # NumPy rejects an array as a single item, or warns.
+                # Let NumPy reject an array as a single item, or warn.
                 item = np.empty(1, self.dtype)
                 item[0] = np.asarray(value) if isinstance(value, Array) else value
                 value = item[0]

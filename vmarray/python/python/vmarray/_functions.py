@@ -320,7 +320,7 @@ def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: boo
     core = _core.reduce_axis(array._core, axis, "float_sum" if kind.kind == "f" else "int_sum", is_anywhere)
     if core is None:
         return None
-    # NumPy's sums begin with 0, so a sum is never -0.
+    # Add 0, because sums of NumPy begin with 0 and so are never -0.
     return (Array._of(core) + 0 if kind.kind == "f" else Array._of(core)).astype(kind, copy=False)
 
 
@@ -681,7 +681,7 @@ def _transposed(array: Array, axes: Any = None) -> Array:
 
 
 def _sorted(array: Array, axis: Any = -1, kind: Any = None, stable: Any = None) -> Array:
-    # All sorts here are stable, which NumPy permits for each `kind`.
+    # Accept each `kind`: all sorts here are stable, which NumPy permits.
     if kind is not None and stable is not None or kind not in (None, *_SORTS):
         raise _dispatch.NotOnDevices
     result = array.ravel() if axis is None else array

@@ -232,7 +232,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
     return result
 
 
-# Cumulative sums, and differences.
+# Functions of cumulative sums, and differences.
 
 
 #: Bytes of a row from which GPUs get whole rows.

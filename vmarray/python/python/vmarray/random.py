@@ -155,7 +155,7 @@ class Generator:
 
     def _normal(self, loc: float, scale: float, size: Any, kind: np.dtype[Any]) -> Any:
         def make(one: Array, other: Array) -> Array:
-            # The argument of the logarithm is never 0.
+            # Subtract from 1, so that the argument of the logarithm is never 0.
             radius = np.sqrt(np.log(1.0 - _unit(one)) * -2.0)
             return (radius * np.cos(_unit(other) * (2 * np.pi)) * scale + loc).astype(kind)
 
