@@ -391,7 +391,6 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
         }
     }
 
-    /// Returns the indices of the first `limit` matches.
     fn first(&mut self, limit: usize) -> Result<Vec<Q::Index>> {
         let mut indices = Vec::new();
         while indices.len() < limit {

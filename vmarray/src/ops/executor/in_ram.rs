@@ -76,7 +76,6 @@ impl<'q> WorkQueue<'q> {
         self.queue.submit(&[])
     }
 
-    /// Gathers elements by one copy for each.
     fn copy_each(&self, gather: &Gather<'_>) -> Result<Ticket> {
         let (mut indices, bytes) = (vec![0_u64; gather.count as usize], gather.elements.stride());
         let list = self.host_of(gather.indices)?;

@@ -27,7 +27,6 @@ use crate::setup::any::AnyDevice;
 /// The most elements that one poll processes before other tasks may run.
 const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
 
-/// The current phase of the gather.
 enum GatherStep {
     /// The future reads elements in RAM, and submits kernels for the others.
     List,

@@ -226,7 +226,6 @@ impl<T: Element> GatherStage<T> {
         }
     }
 
-    /// Writes one entry of the stage's list.
     #[inline(always)]
     fn list(&self, entry: usize, element: u64) {
         self.memory.write(entry * INDEX_BYTES, &element.to_ne_bytes());

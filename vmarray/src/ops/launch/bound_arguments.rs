@@ -9,7 +9,6 @@ use crate::base::error::Result;
 /// The location of an argument's elements: in a store, or in a session.
 pub(super) trait ArgumentPlaces {
     fn extents(&self) -> &[usize];
-    /// The range of the store that contains the elements.
     fn range(&self) -> Range<usize>;
     fn is_in_store_of(&self, other: &Self) -> bool;
 }
@@ -51,7 +50,6 @@ pub(super) enum BoundArgument<P> {
     Appended,
 }
 
-/// The arguments of a launch, each with its kernel parameter.
 pub(super) struct BoundArguments<'p, P> {
     /// Scalars of the arguments passed by value, for each kernel parameter.
     pub values: Vec<Vec<u64>>,

@@ -21,7 +21,6 @@ use crate::ops::view::{INTERNAL, Shape, SignedBox, Store as _, StoredBox, View, 
 /// The boundary mode of each axis, with the scalars of its value. `None` if devices do not support the modes.
 pub(crate) type Modes = Option<Vec<(Mode, Vec<u64>)>>;
 
-/// Returns boundary modes if devices support them.
 pub(super) fn device_modes(modes: Modes) -> Option<Vec<(Mode, Vec<u64>)>> {
     let is_long = |(mode, value): &(Mode, Vec<u64>)| *mode == Mode::Value && value.len() > VALUES_MAX;
     modes.filter(|modes| !modes.iter().any(is_long))

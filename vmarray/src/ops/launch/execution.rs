@@ -36,7 +36,6 @@ const APPENDED_AT_FIRST: usize = 1 << 16;
 /// Purpose of a launch, in addition to its results.
 pub(super) enum LaunchPurpose<'r> {
     Nothing,
-    /// A reduction of the return values.
     Reduced(&'r mut Reduction),
     /// Properties of the compiled kernel on the device of the first element. The kernel does not run.
     Facts(&'r mut Option<KernelFacts>),

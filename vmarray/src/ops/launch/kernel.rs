@@ -13,7 +13,6 @@ use super::options::LaunchOptions;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::expr::refused;
 
-/// A lowered and verified kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedKernel {
     pub lowered: LoweredKernel,

@@ -84,7 +84,6 @@ const DEPTH: usize = 64;
 /// The bytes of a result row that are processed at a time, because they fit into the processor's caches.
 const ROW_BYTES: usize = 4096;
 
-/// Adds the product of two tiles by plain loops.
 fn add_by_loops<T: Element>(
     into: &mut [T],
     a: FactorTile<'_, T>,

@@ -5,7 +5,6 @@ use std::ops::RangeBounds;
 use crate::base::error::Result;
 use crate::ops::view::{Linear, Section, Shape as _, View};
 
-/// Converts a range of a view to a section of the view's store.
 pub(super) fn section<'a, V>(view: V, bounds: impl RangeBounds<usize>) -> Result<Section<'a, V::Store>>
 where
     V: View<'a, Shape = Linear>,

@@ -206,7 +206,6 @@ impl PrefixScan<'_> {
         }
     }
 
-    /// Scans elements on the host piece by piece.
     fn through_host<T: PrefixSummed>(&self, of: &Range<usize>, carried: &mut Carried<T>) -> Result<()> {
         let at_once = (PIECE_BYTES / size_of::<T>()).next_multiple_of(BLOCK);
         let mut elements: Vec<T> = zeroed_vec(at_once.min(of.len()))?;
