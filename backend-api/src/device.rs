@@ -366,7 +366,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Extends [extensible memory](Self::allocate_extensible) to `bytes` bytes without moving it.
     ///
-    /// - Existing places stay valid, and existing bytes stay unchanged. The call does not wait for work in
+    /// - Existing positions stay valid, and existing bytes stay unchanged. The call does not wait for work in
     ///   flight on the memory.
     /// - The contents of the added bytes are unspecified.
     /// - The call does nothing if the memory already has `bytes` bytes or more.
@@ -486,9 +486,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Returns direct reads, by which the calling thread itself reads the device's memory, if the device
-    /// supports them (RAM and files do). A short read then costs a copy or a system call, and no queue. The
-    /// support does not change during the device's life.
+    /// Returns the interface by which the calling thread itself reads the device's memory, if the device has
+    /// it (RAM and files do). A short read then costs a copy or a system call, and no queue. The support does
+    /// not change during the device's life.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer};

@@ -83,7 +83,7 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
     match random.below(4) {
         0 => random.next() & of.mask(),
-        // Floats with a moderate exponent.
+        // Use floats with a moderate exponent.
         1 if of.is_float() => float((random.next() as i64 >> 40) as f64 / 1024.0),
         1 => (random.below(64)) & of.mask(),
         _ if of.is_float() => float(random.pick(&floats)),

@@ -36,7 +36,7 @@ pub struct Specialization {
     pub ops: Vec<Op>,
     /// Type of each value.
     pub types: Vec<Type>,
-    /// True for each operation that the task needs.
+    /// For each operation: true if the task uses its result.
     pub needed: Vec<bool>,
     /// For each operation: the index of its kernel parameter, if it is a literal that the kernels take as a
     /// parameter. A `FieldEquals` has two parameters: bytes 0..8 and 8..16 of its value, repeated if the

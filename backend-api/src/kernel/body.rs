@@ -465,9 +465,9 @@ pub enum Op {
     Fail { code: u16, detail: Reg },
     /// Runs `then` if the bool `when` is true, else `otherwise`.
     If { when: Reg, then: Vec<Op>, otherwise: Vec<Op> },
-    /// Code that `Break` can leave.
+    /// A block: code that `Break` can leave.
     Block { body: Vec<Op> },
-    /// Code that repeats until `Break` leaves it.
+    /// A loop: code that repeats until `Break` leaves it.
     Loop { body: Vec<Op> },
     /// A jump to the end of the enclosing block or loop number `out`, counted from 0 for the innermost.
     Break { out: u16 },

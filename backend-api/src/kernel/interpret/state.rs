@@ -15,11 +15,11 @@ use crate::{Result, by_integer};
 /// The position at which an item continues.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Continuation {
-    /// At the operation with this number.
+    /// The item continues at the operation with this number.
     At(u32),
-    /// At another iteration of the loop with this number.
+    /// The item begins another iteration of the loop with this number.
     Again(u32),
-    /// Nowhere: the item has ended.
+    /// The item has ended.
     End,
 }
 

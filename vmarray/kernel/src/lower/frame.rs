@@ -30,9 +30,9 @@ pub struct JumpTarget {
 /// The way in which a loop's `continue` reaches the next iteration.
 #[derive(Clone, Copy)]
 pub enum Next {
-    /// By a `Continue` of the loop at this nesting level.
+    /// `continue` becomes a `Continue` of the loop at this nesting level.
     Continue(usize),
-    /// By a `Break` out of the block at this nesting level, which is the body of one iteration.
+    /// `continue` becomes a `Break` out of the block at this nesting level, the body of one iteration.
     Leave(usize),
 }
 

@@ -15,17 +15,17 @@ pub enum ScalarOperand {
 /// The storage location of one scalar of a kernel value.
 #[derive(Clone, Debug)]
 pub enum Leaf {
-    /// No storage: a computed scalar.
+    /// The scalar is computed, and has no storage location.
     Value(ScalarOperand),
-    /// A register that later code may write again.
+    /// The scalar is in a register that later code may write again.
     Variable(Reg),
-    /// A local array, at the value's index.
+    /// The scalar is in a local array, at the value's index.
     Element(Type, u16),
-    /// A constant table, at the value's index.
+    /// The scalar is in a constant table, at the value's index.
     Table(Type, u16),
-    /// A field of a view's element, at the value's index: the type, the view, and the offset in bytes.
+    /// The scalar is in a view's element, at the value's index: the type, the view, and the offset in bytes.
     Field(Type, u16, u32),
-    /// The private heap, at the given distance in bytes from the value's index.
+    /// The scalar is in the private heap, at a distance in bytes from the value's index.
     PrivateHeap(Type, u32),
 }
 
