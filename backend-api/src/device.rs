@@ -390,7 +390,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Allocates host memory that the device's queues can copy from and to.
     ///
-    /// - The memory is zeroed and aligned to at least 4096 bytes.
+    /// - The memory is zeroed, aligned to at least 4096 bytes, and shared with no other allocation.
     /// - Its address stays the same until [`release_host`](Self::release_host), or until the device is
     ///   dropped.
     /// - Allocations of zero bytes are valid.

@@ -77,7 +77,7 @@ pub struct Launch<'a> {
     pub time_limit: Option<Duration>,
     /// Size of each item's private heap in bytes, a multiple of 8, for kernels with
     /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). The device allocates one heap for each item that runs
-    /// at the same time. If it cannot, the submission fails with
+    /// at the same time. If it cannot, the call starts nothing and fails with
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     pub private_heap_bytes: u64,
     /// Host memory for the report: [`Report::BYTES`](super::Report::BYTES) bytes at a multiple of 8.
