@@ -157,7 +157,7 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })
     }
 
-    /// Extends the buffer to `bytes` bytes, with its contents. Returns the errors of [`Device::extend`].
+    /// Extends the buffer in place to `bytes` bytes; its contents stay. Returns [`Device::extend`]'s errors.
     pub fn extend(&self, bytes: u64, commit: Commit) -> Result<()> {
         self.device.extend(&self.handle, bytes, commit)?;
         self.bytes.fetch_max(bytes, Ordering::AcqRel);
