@@ -136,7 +136,7 @@ pub mod guide {
     pub mod troubles {}
 }
 
-/// Compiles and runs the code of the front page.
+/// Compiles and runs the examples of the README.
 #[cfg(all(doctest, feature = "host"))]
 #[doc = include_str!("../../README.md")]
 mod readme {}

@@ -128,7 +128,7 @@ pub use home::{Home, HomeMut};
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
     // Declared first, so that Rust drops it before the home: its drop copies newer elements to the home.
     core: Box<SourceCore<T>>,
-    /// No code accesses the home while the core exists. The box keeps its address stable.
+    /// The program's memory. No code accesses it while the core exists. The box keeps its address stable.
     home: Box<H>,
     devices: PhantomData<fn() -> D>,
 }
@@ -199,8 +199,8 @@ impl<T: Element, H: Home<T>, D: Device> std::error::Error for Unfinished<T, H, D
     }
 }
 
-/// Returns the error, so that `source.into_home()?` compiles. Drops the source: as with any drop, newer
-/// elements are lost if their device still fails.
+/// Returns the error, so that `source.into_home()?` compiles. The source is dropped, so newer elements are
+/// lost if their device still fails.
 impl<T: Element, H: Home<T>, D: Device> From<Unfinished<T, H, D>> for Error {
     fn from(unfinished: Unfinished<T, H, D>) -> Self {
         unfinished.error

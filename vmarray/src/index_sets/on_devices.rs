@@ -31,15 +31,16 @@ use crate::ops::launch::KernelArguments;
 use crate::ops::order::{Groups, find_partners, last_not_above};
 use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 
-/// The most dimensions of a second set: one bit each marks the dimensions of the results.
+/// Maximum number of dimensions of a second set, because one bit for each marks the dimensions of the
+/// results.
 const WIDTH_MAX: usize = u64::BITS as usize;
-/// The most dimensions of a first set, so that places of results fit into 32 bits.
+/// Maximum number of dimensions of a first set, so that positions of result values fit into 32 bits.
 const A_WIDTH_MAX: usize = 1 << 16;
-/// The number of results that are written at a time: the tuple numbers of each take eight bytes.
+/// Number of results that a launch writes; the tuple numbers of each result take eight bytes.
 const RESULTS_AT_ONCE: usize = if cfg!(test) { 20_000 } else { 1 << 24 };
 
-/// Computes the tuples of both sets for each result. The tuple of the first set is the last one whose results
-/// do not begin behind it.
+/// Computes, for each result, the tuple of the first set and the tuple of the second set. The first is the
+/// last tuple whose results do not begin after this result.
 #[kernel(crate = vmarray_kernel)]
 fn paired(
     at: At<1>,
@@ -55,7 +56,7 @@ fn paired(
     out.set([left as u32, order[partner]]);
 }
 
-/// The tuples of both sets, and the columns of the results.
+/// For each result, the tuples of both sets; and the columns of the results.
 #[derive(Clone, Copy, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
 struct JoinedRows {
@@ -63,12 +64,12 @@ struct JoinedRows {
     b: TupleRows,
     /// Number of values of a result.
     width: u32,
-    /// Columns of the second set that are in the results, one bit each.
+    /// The columns of the second set that are in the results, one bit for each.
     b_rest: u64,
 }
 
-/// Writes one value of a result: a value of a tuple of the first set, or a selected value of one of the
-/// second set. Its place is computed in 32 bits, which GPUs divide faster than 64.
+/// Writes one value of a result, from the tuple of the first or of the second set. Computes its position in
+/// 32 bits, which GPUs divide faster than 64.
 #[kernel(crate = vmarray_kernel)]
 fn written(
     at: At<1>,
@@ -93,7 +94,7 @@ fn written(
     }
 }
 
-/// Writes one value of the groups' common columns, given by their numbers.
+/// Writes one value of the common columns of all groups.
 #[kernel(crate = vmarray_kernel)]
 fn of_groups(
     at: At<1>,
@@ -108,14 +109,12 @@ fn of_groups(
     out.set(tuple_value(rows, of, groups[[group, 0]] as usize, column));
 }
 
-/// Returns the values of a column of a set, by its number.
 pub(super) fn column<D: Device>(set: &PagedIndexSet<D>, column: usize) -> Result<VirtualArray<u64, D>> {
     let (devices, array) = (TupleDevices(set.array()), set.array().array_like::<u64>(set.len(), INTERNAL)?);
     devices.write_column(&devices.rows(set, &(0..set.len()))?, column, &array)?;
     Ok(array)
 }
 
-/// Groups the tuples of a set by some columns.
 pub(super) fn group_by<D: Device>(
     set: &PagedIndexSet<D>,
     dimensions: Vec<Dimension>,
@@ -137,7 +136,7 @@ pub(super) fn group_by<D: Device>(
     Ok((PagedIndexSet::assemble(dimensions, array, groups.len()), groups))
 }
 
-/// Returns true if an attempt is worthwhile: if a device is a GPU.
+/// Returns true if the devices should group or join, because one of them is a GPU.
 pub(super) fn is_better<T: Element, D: Device>(merge: &Merge, like: &VirtualArray<T, D>) -> bool {
     like.pager().has_gpu() && can_combine(merge)
 }
@@ -146,8 +145,8 @@ fn can_combine(merge: &Merge) -> bool {
     (1..=A_WIDTH_MAX).contains(&merge.a_width) && (1..=WIDTH_MAX).contains(&merge.b_width)
 }
 
-/// Returns the results in an array on the devices of an existing one, with its page length. The join uses
-/// about `memory_bytes` of these devices in addition.
+/// Writes the results of a join to an array on the devices of `like`, with its page length. The join needs
+/// about `memory_bytes` more on these devices.
 pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device>(
     a: &A,
     b: &B,
@@ -184,7 +183,7 @@ pub(super) fn combine<A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Dev
     Ok(PagedIndexSet::assemble(merge.dimensions.clone(), array, len))
 }
 
-/// Two sets that are combined part by part on devices.
+/// A join of two sets on devices, part by part.
 struct DeviceJoin<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
     a: &'a A,
     b: &'a B,
@@ -194,10 +193,11 @@ struct DeviceJoin<'a, A: ?Sized, B: ?Sized, T: Element, D: Device> {
     blocks: SetCut,
 }
 
-/// The partners of the tuples of a part of the first set.
+/// The matching tuples of each tuple in a part of the first set.
 struct DeviceMatches<'a, D: Device> {
     rows: DeviceRows<'a, D>,
-    /// The place of each tuple's first partner among the sorted ones, and the number of its first result.
+    /// For each tuple, the position of the first matching tuple among the sorted ones, and the number of the
+    /// tuple's first result.
     firsts: VirtualArray<u32, D>,
     begins: VirtualArray<u64, D>,
     total: usize,
@@ -211,11 +211,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJo
         memory_bytes: Option<usize>,
         like: &'a VirtualArray<T, D>,
     ) -> Self {
-        /// Codes, the first partners and the first results.
+        /// Bytes per tuple of the first set: its code, the first match, and the first result.
         const STRIP_BYTES: usize = 8 + 4 + 8;
-        /// Codes and numbers, twice for the sort.
+        /// Bytes per tuple of the second set: its code and number, twice for the sort.
         const BLOCK_BYTES: usize = 2 * (8 + 4);
-        /// The bound for sets on other devices, whose parts leave room for others.
+        /// Memory limit for sets that must be copied to the devices, in bytes.
         const MEMORY_BYTES: usize = 1 << 30;
         let (all, devices) = (TUPLES_MAX, TupleDevices(like));
         let loaded = |is_lent: bool, width: usize| if is_lent { 0 } else { 8 * width };
@@ -229,7 +229,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJo
         Self { a, b, merge, devices, strips, blocks }
     }
 
-    /// Finds the partners of each part of the first set in each part of the second one, in order.
+    /// Finds the matching tuples of each part of the first set in each part of the second one, in order.
     fn for_each(
         &self,
         mut work: impl FnMut(Arc<DeviceGroups<'a, D>>, DeviceMatches<'a, D>) -> Result<()>,
@@ -257,7 +257,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, T: Element, D: Device> DeviceJo
         Ok(DeviceMatches { rows, firsts, begins, total })
     }
 
-    /// Writes the results of a part, from the given number on.
+    /// Writes the results of a part, which begin at the given result number.
     fn write(
         &self,
         groups: &DeviceGroups<'_, D>,

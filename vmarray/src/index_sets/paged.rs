@@ -54,7 +54,7 @@ impl<D: Device> PagedIndexSet<D> {
         Ok(Self { dimensions, array, len })
     }
 
-    /// Creates a set from checked parts.
+    /// Creates a set from parts that the caller has checked.
     pub(super) fn assemble(dimensions: Vec<Dimension>, array: VirtualArray<u64, D>, len: usize) -> Self {
         debug_assert_eq!(array.len(), len * dimensions.len());
         Self { dimensions, array, len }

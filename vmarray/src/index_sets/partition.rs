@@ -12,7 +12,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work;
 
-/// A tuple's code and number, without its values.
+/// A tuple's code and number, which a partition contains instead of the tuple's values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct PartitionEntry {
@@ -20,17 +20,18 @@ pub(super) struct PartitionEntry {
     pub(super) tuple: u64,
 }
 
-/// The number of partitions: a power of two. A hash's upper bits are the number of its partition.
+/// The number of partitions: a power of two. The upper bits of a hash are the number of its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fanout {
     bits: u32,
 }
 
 impl Fanout {
-    /// Tuples per partition. A table of so many tuples takes 256 KiB to 1 MiB, which fits into the
+    /// Tuples per partition. A hash table of this size takes 256 KiB to 1 MiB, which fits into the
     /// second-level cache of a core.
     const TUPLES: usize = 16 << 10;
-    /// With more partitions, each write would go to another cache line and miss the TLB.
+    /// Maximum number of partitions, as a power of two. With more, each write would use another cache line
+    /// and miss the TLB.
     const BITS_MAX: u32 = 11;
 
     pub(super) fn for_tuples(tuples: usize) -> Self {
@@ -49,22 +50,22 @@ impl Fanout {
     }
 }
 
-/// Entries in the order of their partitions, and within a partition in the order of their tuples.
+/// Entries of tuples in the order of their partitions, and within a partition in the order of their tuples.
 #[derive(Debug)]
 pub(super) struct Partitions {
-    /// Each segment has the entries of one share of the tuples, so that threads write to separate memory.
+    /// Each segment has the entries of one part of the tuples, so that threads write to separate memory.
     segments: Vec<PartitionSegment>,
 }
 
 #[derive(Debug, Default)]
 struct PartitionSegment {
     entries: ScratchVec<PartitionEntry>,
-    /// The start of each partition, and the end.
+    /// The index of the first entry of each partition, and the end of the last.
     starts: Vec<u32>,
 }
 
 impl Partitions {
-    /// Partitions the tuples that may have a partner. Reads them twice: once to count, once to write.
+    /// Partitions the tuples that may match others. Reads the tuples twice: once to count, once to write.
     pub(super) fn of<H: KeyHash>(
         block: &TupleBlock<'_>,
         keys: &[usize],
@@ -72,7 +73,7 @@ impl Partitions {
         fanout: Fanout,
         threads: usize,
     ) -> Result<Self> {
-        /// The number of tuples in a share: its entries fit into the caches of the second and third level.
+        /// Number of tuples of a segment, whose entries fit into the caches of the second and third level.
         const SHARE: usize = 256 << 10;
         const SHARE_MIN: usize = 8 << 10;
         let share = block.len().div_ceil(threads.max(1)).clamp(SHARE_MIN, SHARE);
@@ -87,7 +88,7 @@ impl Partitions {
         Ok(Self { segments })
     }
 
-    /// Returns the entries of a partition, in consecutive pieces.
+    /// Returns the entries of a partition, as one slice for each segment.
     pub(super) fn partition(&self, number: usize) -> impl Iterator<Item = &[PartitionEntry]> + Clone {
         self.segments.iter().map(move |segment| {
             &segment.entries[segment.starts[number] as usize..segment.starts[number + 1] as usize]

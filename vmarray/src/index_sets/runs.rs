@@ -20,7 +20,7 @@ use crate::base::memory::{prefetch_slice, prefetch_write, zeroed_vec};
 use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work;
 
-/// The prefetch distance of unordered accesses, in tuples.
+/// Prefetch distance of random accesses to memory, in tuples.
 pub(super) const AHEAD: usize = 16;
 
 /// The tuples of the second set, or of a block of it, grouped by key.
@@ -28,17 +28,17 @@ pub(super) const AHEAD: usize = 16;
 pub(super) struct KeyIndex {
     coder: Coder,
     fanout: Fanout,
-    /// One for each partition.
+    /// The hash table of each partition.
     tables: Vec<Table>,
-    /// The columns that go into results, tuple after tuple. The tuples are in the order of their keys, and
-    /// within a key in their original order.
+    /// The columns that go into results, tuple after tuple. Tuples are in the order of their keys, and within
+    /// a key in their original order.
     rest: ScratchVec<u64>,
 }
 
-/// A hash table of keys, with open addressing.
+/// A hash table of the keys of one partition, with open addressing.
 #[derive(Debug, Default)]
 struct Table {
-    /// A key's number plus one, or 0.
+    /// The slots: a key's number plus one, or 0 if the slot is empty.
     slots: Vec<u32>,
     keys: Vec<Key>,
 }
@@ -46,21 +46,21 @@ struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Key {
     code: u64,
-    /// The first tuple with this key.
+    /// The first tuple with this key, whose values are compared.
     example: u32,
-    /// The start and the number of the tuples with this key.
+    /// The position of the first tuple with this key, and their number.
     start: u32,
     len: u32,
 }
 
-/// Consecutive tuples of the grouped set: their start and number. All bits are zero for no tuples.
+/// Consecutive tuples of the grouped second set: start and number. All bits are zero for no tuples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TupleRun {
     pub(super) start: usize,
     pub(super) len: usize,
 }
 
-/// The runs of all tuples of the first set, or of a strip of it.
+/// For each tuple of the first set, or of a strip of it, the run of matching tuples.
 #[derive(Debug)]
 pub(super) struct TupleRuns(ScratchVec<u64>);
 
@@ -89,7 +89,6 @@ impl Key {
 }
 
 impl KeyIndex {
-    /// The most tuples of one index.
     pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
     /// Groups the tuples of a block by key.
@@ -133,18 +132,18 @@ impl KeyIndex {
         &self.rest
     }
 
-    /// Frees the tables. The caller must not look up partners afterwards.
+    /// Frees the tables. The caller must not look up matches afterwards.
     pub(super) fn forget_keys(&mut self) {
         self.tables = Vec::new();
     }
 
-    /// Returns true if equal codes mean equal values, so that look-ups do not compare tuples.
+    /// Returns true if equal codes mean equal values, so look-ups need not compare tuples.
     pub(super) fn is_exact(&self) -> bool {
         self.coder.is_exact()
     }
 
-    /// Finds the partners of the tuples of `a`. `b` is the block that the index was built of, unless the
-    /// index is exact.
+    /// Finds the run of matching tuples for each tuple of `a`. `b` is the block from which the index was
+    /// built, which is needed unless the index is exact.
     pub(super) fn runs<H: KeyHash>(
         &self,
         a: &TupleBlock<'_>,
@@ -181,7 +180,7 @@ impl KeyIndex {
 }
 
 impl Table {
-    /// Returns the slot of a key: the one that has its number, or an empty one.
+    /// Returns the slot that contains a key's number, or the empty slot at which to insert the key.
     #[inline(always)]
     fn slot(&self, code: u64, hash: u64, same: impl Fn(u32) -> bool) -> usize {
         let mask = self.slots.len() - 1;
@@ -239,7 +238,7 @@ impl Table {
         Ok(())
     }
 
-    /// Assigns each key its place, from `start` on.
+    /// Assigns each key the position of its first tuple, beginning at `start`.
     fn assign_places(&mut self, mut start: u32) {
         for key in &mut self.keys {
             key.start = start;
@@ -247,7 +246,8 @@ impl Table {
         }
     }
 
-    /// Copies some columns of tuples to the places of their keys; `rest` begins at the first of these places.
+    /// Copies the result columns of tuples to the positions of their keys; `rest` begins at the first of
+    /// these positions.
     fn copy_rest<'e>(
         &mut self,
         entries: impl Iterator<Item = &'e PartitionEntry> + Clone,
@@ -292,7 +292,6 @@ impl Table {
     }
 }
 
-/// Reserves room for one more item.
 #[inline(always)]
 fn reserve<T>(items: &mut Vec<T>) -> Result<()> {
     #[cold]

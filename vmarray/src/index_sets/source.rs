@@ -41,20 +41,20 @@ use crate::ops::executor::OperandStore;
 /// ```
 #[allow(clippy::len_without_is_empty, reason = "no caller uses it")]
 pub trait Tuples: Sync {
-    /// The labels of the columns, which must be distinct. Otherwise operations return
+    /// Returns the labels of the columns, which must be distinct. Otherwise operations return
     /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension).
     fn dimensions(&self) -> &[Dimension];
 
-    /// The number of tuples.
+    /// Returns the number of tuples.
     fn len(&self) -> usize;
 
-    /// Copies consecutive tuples, from index `first` on, into a slice, until it is full.
+    /// Copies consecutive tuples into a slice until it is full, beginning at tuple `first`.
     ///
     /// # Errors
-    /// Errors of the source. The operation that reads the source returns them.
+    /// Errors of the source, which the operation that reads it returns.
     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()>;
 
-    /// Returns all values, tuple after tuple, if they are in RAM. Operations then read them in place.
+    /// Returns all values, tuple after tuple, if they are in RAM. Operations then read them without a copy.
     fn in_memory(&self) -> Option<&[u64]> {
         None
     }
@@ -85,7 +85,7 @@ impl Tuples for IndexSet {
     }
 }
 
-/// Tuples in RAM, borrowed or owned. For tuples without dimensions only their number.
+/// Some tuples in RAM, borrowed or owned. For tuples without dimensions, only their number.
 #[derive(Debug)]
 pub(super) struct TupleBlock<'a> {
     values: BlockValues<'a>,
@@ -100,13 +100,13 @@ enum BlockValues<'a> {
 }
 
 impl<'a> TupleBlock<'a> {
-    /// Borrows the tuples of a source in RAM, or loads the tuples of another source with several threads.
+    /// Borrows the tuples of a source if they are in RAM. Otherwise loads them, with several threads.
     pub(super) fn load<S: Tuples + ?Sized>(
         source: &'a S,
         tuples: Range<usize>,
         threads: usize,
     ) -> Result<Self> {
-        /// The number of values that a thread reads at a time.
+        /// Number of values that a thread reads at a time.
         const VALUES: usize = 128 << 10;
         let (width, len) = (source.dimensions().len(), tuples.len());
         if let Some(values) = source.in_memory() {
@@ -142,12 +142,11 @@ impl<'a> TupleBlock<'a> {
         &self.values()[number * self.width..][..self.width]
     }
 
-    /// Frees the memory. No tuple may be read afterwards.
+    /// Frees the memory. No code may read a tuple afterwards.
     pub(super) fn forget(&mut self) {
         self.values = BlockValues::Lent(&[]);
     }
 
-    /// Returns true if the block owns the tuples, so that its drop frees memory.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self.values, BlockValues::Owned(_))
     }

@@ -15,10 +15,10 @@ use crate::ops::saved::{self, SaveOptions};
 use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
-/// The expected contents of a file, for error messages.
+/// The beginning of a description of a set, as error messages show it.
 const ASKED: &str = "tuples of dimensions";
 
-/// Describes dimensions and the number of tuples in words.
+/// Returns the description of a set in words, for its file.
 fn in_words(dimensions: &[Dimension], len: usize) -> String {
     let dimensions = dimensions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     format!("{len} {ASKED} {dimensions}")
@@ -31,7 +31,7 @@ fn of_words(words: &str) -> Option<(Vec<Dimension>, usize)> {
     Some((distinct(dimensions).ok()?, len.parse().ok()?))
 }
 
-/// Returns the values of a file of tuples, their dimensions, and the number of tuples.
+/// Opens a file of tuples. Returns the array of values, the dimensions, and the number of tuples.
 fn open_values(
     builder: Builder<u64, AnyDevice>,
     path: &Path,

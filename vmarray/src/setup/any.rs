@@ -13,7 +13,7 @@ use enum_dispatch::enum_dispatch;
 
 use crate::setup::inherited::{self, refused};
 
-/// A device of any type.
+/// Access to a device of any type as `dyn Device`.
 #[enum_dispatch]
 trait AsDevice {
     fn device(&self) -> &dyn Device;
@@ -117,7 +117,7 @@ impl fmt::Debug for AnyDevice {
 }
 
 impl AnyDevice {
-    /// The device that answers requests: in a process that was forked off, one that refuses them.
+    /// Returns the device that answers requests; in a forked child process, one that returns errors.
     fn answering(&self) -> &dyn Device {
         if inherited::is_child() { &INHERITED } else { self.device() }
     }
@@ -134,8 +134,7 @@ unsafe impl Device for AnyDevice {
     }
 }
 
-/// The substitute for all devices in a forked child process: returns an error for each request, and releases
-/// nothing.
+/// Replaces all devices in a forked child process: returns an error for each request, and releases nothing.
 #[derive(Debug)]
 struct InheritedDevice;
 

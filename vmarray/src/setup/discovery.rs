@@ -77,7 +77,7 @@ pub struct Discovery {
     separate: bool,
 }
 
-/// One filter, with its text.
+/// One device filter, with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DeviceFilter {
     text: String,
@@ -96,19 +96,18 @@ enum Term {
     Text(Option<String>, String),
 }
 
-/// The backends, in the order of the report, each with true if it is compiled in.
+/// The names of the backends, in the order of the report, each with true if it is compiled in.
 const BACKENDS: [(&str, bool); 3] = [
     ("cuda", cfg!(feature = "cuda")),
     ("opencl", cfg!(feature = "opencl")),
     ("host", cfg!(feature = "host")),
 ];
 
-/// Returns the place of a backend in the list of all.
+/// Returns the index of a backend in `BACKENDS`.
 fn backend_place(backend: &str) -> Option<usize> {
     BACKENDS.iter().position(|(name, _)| *name == backend)
 }
 
-/// True if a backend is compiled in.
 fn is_built(backend: &str) -> bool {
     backend_place(backend).is_some_and(|place| BACKENDS[place].1)
 }
@@ -135,7 +134,7 @@ impl Term {
         })
     }
 
-    /// True if the filter selects the device at a place of the list.
+    /// Returns true if the filter selects the device at an index of the list.
     fn matches(&self, infos: &[DeviceInfo], at: usize) -> bool {
         let info = &infos[at];
         let is_of = |backend: &str| info.backend == backend;
@@ -159,7 +158,7 @@ impl Term {
         }
     }
 
-    /// True if the filter selects exactly the device at a place, by number or identity.
+    /// Returns true if the filter selects exactly this device, by number or identity.
     fn names(&self, infos: &[DeviceInfo], at: usize) -> bool {
         let is_name = match self {
             Self::Number(..) => true,
@@ -173,7 +172,7 @@ impl Term {
         is_name && self.matches(infos, at)
     }
 
-    /// The reason for a filter without a device.
+    /// Returns the reason why the filter selects no device.
     fn reason(&self, infos: &[DeviceInfo], absences: &[Absence]) -> String {
         let count = |backend: &str| infos.iter().filter(|info| info.backend == backend).count();
         let of_backend = |backend: &str| {
@@ -245,12 +244,12 @@ pub enum Choice {
 }
 
 impl DiscoveryReport {
-    /// The devices to be used.
+    /// Returns the indices of the devices to use.
     fn used(&self) -> impl Iterator<Item = usize> {
         (0..self.devices.len()).filter(|&at| self.devices[at].1 == Choice::Used)
     }
 
-    /// GPUs left out because of their health, with the reason.
+    /// Returns the GPUs that are left out because of their health, with the reason.
     fn unsound(&self) -> impl Iterator<Item = (&DeviceInfo, &str)> {
         let devices = self.devices.iter().zip(&self.health);
         devices.filter_map(|((info, choice), health)| match choice {
@@ -262,7 +261,7 @@ impl DiscoveryReport {
         })
     }
 
-    /// A short list of all devices, for an error.
+    /// Returns a short list of all devices, for an error message.
     fn found(&self) -> Vec<String> {
         let unsound = |info: &DeviceInfo| self.unsound().find(|(other, _)| *other == info);
         let devices = self.devices.iter().map(|(info, _)| match unsound(info) {
@@ -274,7 +273,7 @@ impl DiscoveryReport {
 }
 
 impl fmt::Display for DiscoveryReport {
-    /// A table for people.
+    /// Writes a table of all devices and reasons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = ["backend", "device", "kind", "memory", "node", "health", "identity", "used"];
         let row = |((info, choice), health): (&(DeviceInfo, Choice), &CardHealth)| {
@@ -312,7 +311,7 @@ impl fmt::Display for DiscoveryReport {
     }
 }
 
-/// A device that was found and can be opened.
+/// A device that was found but not opened yet.
 struct Candidate {
     info: DeviceInfo,
     key: CardKey,
@@ -321,7 +320,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Opens the device: the shared one of the process, or a new one for the caller alone.
+    /// Opens the device: the shared device of the process, or a new one if `separate`.
     fn open(&self, separate: bool) -> Result<Arc<AnyDevice>, backend_api::Error> {
         let (device, is_new) = match separate {
             true => (Arc::new((self.open)()?), true),
@@ -517,7 +516,7 @@ impl Discovery {
         Ok(devices)
     }
 
-    /// The choice for each device, in the listed order of preference.
+    /// Returns the choice for each device; devices are in the order of preference.
     fn choose(&self, infos: &[DeviceInfo], health: &[CardHealth]) -> Vec<Choice> {
         let is_gpu = |(info, health): (&DeviceInfo, &CardHealth)| {
             info.kind == DeviceKind::DiscreteGpu && health.wants_replacement().is_none()
@@ -565,17 +564,17 @@ impl Discovery {
     }
 }
 
-/// Discoveries with the cards that they chose. A forked process does not take the lock, because `inherited`
-/// refuses its calls first.
+/// The GPUs that earlier discoveries chose. A forked process does not take the lock, because `inherited`
+/// returns an error from its calls first.
 pub(super) static CHOICES: Mutex<Vec<(Discovery, Vec<CardKey>)>> = Mutex::new(Vec::new());
 
-/// The devices that an equal discovery chose before, if all are open and none is lost.
+/// Returns the devices that an equal discovery chose before, if all are open and none is lost.
 fn chosen_before(discovery: &Discovery) -> Option<Vec<Arc<AnyDevice>>> {
     let (_, cards) = CHOICES.lock().iter().find(|(known, _)| known == discovery)?.clone();
     open_devices::all_open(&cards)
 }
 
-/// Notes the cards that a discovery chose, for [`chosen_before`].
+/// Stores the GPUs that a discovery chose, for [`chosen_before`].
 fn remember_choice(discovery: &Discovery, cards: Vec<CardKey>) {
     let mut choices = CHOICES.lock();
     choices.retain(|(known, _)| known != discovery);
@@ -587,7 +586,7 @@ fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     names(a).any(|name| names(b).any(|other| name == other))
 }
 
-/// The health of a GPU, from any backend.
+/// Returns the health of a GPU, which any of its backends may report.
 fn health_of(info: &DeviceInfo, infos: &[DeviceInfo], health: &[CardHealth]) -> CardHealth {
     let is_known = |(other, health): &(&DeviceInfo, &CardHealth)| {
         **health != CardHealth::default() && is_same_hardware(other, info)
@@ -595,7 +594,8 @@ fn health_of(info: &DeviceInfo, infos: &[DeviceInfo], health: &[CardHealth]) -> 
     infos.iter().zip(health).find(is_known).map(|(_, health)| *health).unwrap_or_default()
 }
 
-/// All devices of all compiled-in backends, the preferred backend first, and reasons for missing ones.
+/// Returns all devices of all compiled-in backends, the preferred backend first, and reasons for missing
+/// ones.
 fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
     #[allow(unused_mut, reason = "depends on the features")]
     let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();

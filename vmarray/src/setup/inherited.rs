@@ -10,14 +10,14 @@ use backend_api::{Error, ErrorKind, Result};
 #[cfg(target_os = "linux")]
 use crate::base::scoped_threads;
 
-/// The process that uses the library; 0 before the first use.
+/// The id of the process that uses the library; 0 before the first use.
 #[cfg(not(target_os = "linux"))]
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Notes the use of the library by this process, for [`is_child`]. Call it before taking a lock.
+/// Records that this process uses the library, for [`is_child`]. Call this before taking a lock.
 ///
 /// # Errors
-/// `Lost` in a child.
+/// `Lost` in a forked child process.
 pub(crate) fn expect_own_process(operation: &'static str) -> Result<()> {
     if is_child() {
         return Err(refused(operation));
@@ -29,7 +29,7 @@ pub(crate) fn expect_own_process(operation: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// True in a process that was forked from one that uses the library.
+/// Returns true in a process that was forked from one that uses the library.
 pub(crate) fn is_child() -> bool {
     #[cfg(target_os = "linux")]
     {

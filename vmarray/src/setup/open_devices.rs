@@ -10,18 +10,18 @@ use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 use crate::setup::inherited;
 
-/// Key of a device, which stays valid while the process runs.
+/// The key of a GPU in the list of open devices, valid while the process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CardKey {
     pub(crate) backend: &'static str,
-    /// The driver, of backends that have several; else empty.
+    /// The name of the driver, for backends that have several; otherwise empty.
     pub(crate) platform: String,
     pub(crate) identity: String,
-    /// Number of GPUs with the same three names before this one in the discovery's list.
+    /// Number of GPUs with the same three names that precede this one in discovery's list.
     pub(crate) number: usize,
 }
 
-/// The device of one card. A thread that opens it holds the lock, so that no thread opens it a second time.
+/// The open device of one GPU. The thread that opens it holds the lock, so no other thread opens it again.
 type CardSlot = Arc<Mutex<Option<Arc<AnyDevice>>>>;
 
 #[derive(Debug)]
@@ -32,7 +32,8 @@ struct OpenCard {
 
 // A forked process takes none of these locks, because `inherited` returns an error from its calls first.
 
-/// Devices stay open until the process ends, or until [`close_unused`]: to open one takes up to a second.
+/// The open GPUs. They stay open until the process ends or calls [`close_unused`], because opening one takes
+/// up to a second.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
 /// The devices that the program [has set](set_devices).
 static SET: Mutex<Option<Vec<Arc<AnyDevice>>>> = Mutex::new(None);
@@ -51,7 +52,8 @@ fn is_lost(device: &AnyDevice) -> bool {
     device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost)
 }
 
-/// The open device of a card, and whether this call opened it. A lost device is dropped and opened again.
+/// Returns the open device of a GPU, and true if this call opened it. Drops a lost device and opens the GPU
+/// again.
 pub(crate) fn shared(
     key: &CardKey,
     open: impl Fn() -> Result<AnyDevice, backend_api::Error>,
@@ -80,13 +82,13 @@ pub(crate) fn shared(
     }
 }
 
-/// The devices of cards, if all are open and none is lost.
+/// Returns the devices of some GPUs, if all are open and none is lost.
 pub(crate) fn all_open(cards: &[CardKey]) -> Option<Vec<Arc<AnyDevice>>> {
     let open = |key| slot_of(key).lock().clone().filter(|device| !is_lost(device));
     cards.iter().map(open).collect()
 }
 
-/// The shared device in host RAM, in place of a full one.
+/// Returns the shared device in host RAM, which operations use if another device is full.
 pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
     #[cfg(feature = "host")]
     let device = {
@@ -102,7 +104,7 @@ pub(crate) fn in_ram() -> Result<Arc<dyn Device>> {
 }
 
 impl CardKey {
-    /// Names host RAM.
+    /// Returns the key of host RAM.
     #[cfg(feature = "host")]
     pub(crate) fn host_ram() -> Self {
         Self { backend: "host", platform: String::new(), identity: "host:0".into(), number: 0 }
@@ -168,12 +170,12 @@ pub fn set_devices(devices: impl IntoIterator<Item = Arc<AnyDevice>>) {
     drop(before);
 }
 
-/// The devices that the program has set.
+/// Returns the devices that the program has set as default.
 pub(crate) fn set_by_program() -> Option<Vec<Arc<AnyDevice>>> {
     SET.lock().clone()
 }
 
-/// Runs a function while the calling thread has all locks of this module, of choices, and of host RAM.
+/// Runs a function while the calling thread holds all locks of this module, of choices, and of host RAM.
 #[cfg(all(test, feature = "host"))]
 pub(crate) fn with_all_locks(run: impl FnOnce()) {
     let slot = slot_of(&CardKey::host_ram());

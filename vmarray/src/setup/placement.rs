@@ -55,7 +55,7 @@ pub enum Placement {
     /// The same number of channels for every device.
     #[default]
     Equal,
-    /// The given number of channels of each device. Zero excludes a device.
+    /// The given number of channels for each device. Zero excludes a device.
     ///
     /// An array can have 65536 channels; a few channels for each device are enough. Larger numbers, such as
     /// sizes in bytes, are reduced to lowest terms; building fails with
@@ -64,8 +64,8 @@ pub enum Placement {
     /// Channels in proportion to the available memory of each device, which allows the longest arrays.
     ///
     /// Shares are rounded down to whole channels, about 32 in all, or 8 for each device if that is more. A
-    /// device with less memory than one channel's part gets nothing: it would fill up first and limit the
-    /// array.
+    /// device with less memory than one channel needs gets no pages, because it would fill up first and limit
+    /// the array.
     Capacity,
     /// Channels in proportion to the [measured](crate::profile::Profile) bandwidth of each device, regardless
     /// of their memory: [`build`](crate::Builder::build) returns [`DoesNotFit`](crate::ErrorKind::DoesNotFit)
@@ -74,10 +74,10 @@ pub enum Placement {
     /// Channels that give the highest measured bandwidth of all devices together, among the distributions
     /// that fit the memory of each device.
     Balanced(Direction),
-    /// Every page on two devices, so that the loss of one device loses no data.
+    /// Each page is on two devices, so the loss of one device loses no data.
     ///
     /// Pages are striped over pairs of devices: first and second, second and third, and so on, last and
-    /// first. Each device has equal shares of two pairs, so the array takes twice its length in device
+    /// first. Each device is in two pairs, with equal shares, so the array takes twice its length in device
     /// memory. Write-backs go to both devices of a page and complete when both have the data; reads come from
     /// the less busy device. Device-side work that writes runs on both devices, or its result is copied to
     /// the second.
@@ -91,12 +91,12 @@ pub enum Placement {
     Mirrored,
 }
 
-/// Channels of a device with an equal share. The engine batches only copies of one channel, so a small
-/// number is best: on an H200 with 16 threads, scans in place ran at 51 GB/s with one, 47 with two, and 39
-/// with four.
+/// Channels of each device with equal shares. The engine batches only copies of one channel, so a small
+/// number is best: on an H200 with 16 threads, scans in place ran at 51 GB/s with one channel, 47 with two,
+/// and 39 with four.
 const EQUAL_CHANNELS: u32 = 1;
 
-/// Checks that each device has its required bytes.
+/// Checks that each device has the requested bytes of memory.
 pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[u64]) -> Result<()> {
     let Some(number) = (0..devices.len()).find(|&number| asked[number] > usable[number]) else {
         return Ok(());
@@ -114,7 +114,7 @@ pub(crate) fn expect_room(devices: &[Arc<dyn Device>], asked: &[u64], usable: &[
 }
 
 impl Placement {
-    /// Measures devices without a profile if the placement needs it.
+    /// Measures devices that have no profile, if the placement needs the bandwidth.
     pub(crate) fn measure(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
         if self.direction().is_none() {
             return Ok(());
@@ -122,8 +122,8 @@ impl Placement {
         devices.iter().try_for_each(|device| Profile::of_device(device).map(drop))
     }
 
-    /// The devices of the channels in sequence, from the pages of the array and the capacity of each device
-    /// in bytes. Devices are [measured](Self::measure) if the placement needs it.
+    /// Returns the sequence of devices for the channels, from the number of pages and each device's capacity
+    /// in bytes. [Measures](Self::measure) devices if the placement needs it.
     pub(crate) fn stripe_pattern(
         &self,
         devices: &[Arc<dyn Device>],
@@ -150,7 +150,7 @@ impl Placement {
         self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| stripe_pattern(&channels))
     }
 
-    /// The files of the channels in sequence.
+    /// Returns the sequence of files for the channels.
     #[cfg(feature = "host")]
     pub(crate) fn stripe_pattern_of_files(&self, files: usize) -> Result<Vec<usize>> {
         if files == 0 {
@@ -172,7 +172,8 @@ impl Placement {
         self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| stripe_pattern(&shares))
     }
 
-    /// The pair of devices of each channel of a mirrored array; both devices have its pages.
+    /// Returns the pair of devices of each channel, if the array is mirrored; both devices have the channel's
+    /// pages.
     pub(crate) fn mirrored_pairs(&self, devices: usize) -> Result<Option<Vec<[usize; 2]>>> {
         match (self, devices) {
             (Self::Mirrored, 0) => Err(ErrorKind::NoDevices.into()),
@@ -187,7 +188,7 @@ impl Placement {
         }
     }
 
-    /// The direction of the measured bandwidth, if the placement needs one.
+    /// Returns the direction whose bandwidth the placement needs, if any.
     fn direction(&self) -> Option<Direction> {
         match self {
             Self::Bandwidth(direction) | Self::Balanced(direction) => Some(*direction),
@@ -195,8 +196,8 @@ impl Placement {
         }
     }
 
-    /// Channels by device, from the pages of the array, the capacity of each device in bytes, and its speed
-    /// in bytes per second if the placement has a [direction](Self::direction).
+    /// Returns the number of channels of each device, from the number of pages, each device's capacity in
+    /// bytes, and its speed in bytes per second if the placement has a [direction](Self::direction).
     fn channels(
         &self,
         pages: u64,
@@ -244,7 +245,7 @@ fn total(channels: &[u32]) -> u64 {
     channels.iter().map(|&n| u64::from(n)).sum()
 }
 
-/// Divides all by their greatest common divisor if the sum is too large.
+/// Divides the numbers of channels by their greatest common divisor, if the sum is too large.
 fn in_lowest_terms(mut channels: Vec<u32>) -> Vec<u32> {
     if total(&channels) > CHANNELS_MAX {
         let divisor = channels.iter().copied().fold(0, greatest_common_divisor);

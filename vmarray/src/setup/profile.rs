@@ -28,14 +28,14 @@ pub(crate) use registry::{apply_known, suited_page_bytes};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Direction {
-    /// From the device.
+    /// Copies from the device.
     Read,
-    /// To the device.
+    /// Copies to the device.
     Write,
-    /// Both directions at once, half of the bytes each.
+    /// Copies in both directions at once, half of the bytes each.
     #[default]
     Both,
-    /// Within the device's own memory, as in expressions and kernels. Measured by a search.
+    /// Work within the device's own memory, as in expressions and kernels. Measured by a search.
     OnDevice,
 }
 
@@ -140,7 +140,6 @@ impl Profile {
         Self { read, write, both, page_bytes, call, device_memory, search, host_memory, routing }
     }
 
-    /// The bandwidth in a direction.
     pub(crate) fn bytes_per_second(&self, direction: Direction) -> u64 {
         match direction {
             Direction::Read => self.read,
@@ -150,7 +149,7 @@ impl Profile {
         }
     }
 
-    /// Installs the routes in a device, unless the program has set a table itself.
+    /// Sets the copy routes of a device, unless the program has set a table itself.
     pub(crate) fn apply<D: Device + ?Sized>(&self, device: &D) {
         if !self.routing.is_empty() && device.routing().is_empty() {
             device.set_routing(self.routing);
@@ -159,7 +158,7 @@ impl Profile {
 }
 
 impl fmt::Display for Profile {
-    /// One line for people: bandwidths, page length, and the number of classes of batches with a route.
+    /// Writes one line: bandwidths, page length, and the number of classes of batches with a route.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         let routed = |route: &dyn Fn(usize, u64) -> bool| {
@@ -178,7 +177,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// All classes of lengths and numbers of pieces, in order.
+/// Returns all classes of batches, by length and number of copies.
 fn classes() -> impl Iterator<Item = (usize, u64)> {
     Routing::PIECE_BYTES
         .into_iter()

@@ -179,7 +179,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(geometry::merged(self.geometry.ranges(&of)))
     }
 
-    /// The storage index of a position inside of the shape.
+    /// Returns the storage index of the element at a position, which must be inside of the shape.
     #[inline(always)]
     fn place_of(&self, at: &[usize; N]) -> usize {
         let index = self.geometry.index_of(at);
@@ -227,7 +227,7 @@ impl<'a, T: Element, const N: usize, D: Device> ViewMut<'a> for &'a NdArray<T, N
 
 impl<T: Element, const N: usize, D: Device> Sealed for &NdArray<T, N, D> {}
 
-/// The elements without their shape, in order of storage.
+/// Converts to the array of elements in order of storage, without the shape.
 impl<T: Element, const N: usize, D: Device> From<NdArray<T, N, D>> for VirtualArray<T, D> {
     fn from(array: NdArray<T, N, D>) -> Self {
         array.elements

@@ -31,11 +31,11 @@ pub use writer::RaggedWriter;
 
 #[cfg(feature = "host")]
 use persistent_rows::RowsKept;
-/// A build without files has none.
+/// A placeholder in a build without files.
 #[cfg(not(feature = "host"))]
 type RowsKept = std::convert::Infallible;
 
-/// The number of offsets that are written, or read for an iteration, at once.
+/// Number of row offsets that are written, or read for an iteration, at once.
 const CHUNK: usize = 4096;
 
 /// The storage of the items of rows: an array of elements, another [`Ragged`] whose rows are the items, or a
@@ -51,10 +51,10 @@ const CHUNK: usize = 4096;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Items {
-    /// The number of items.
+    /// Returns the number of items.
     fn item_count(&self) -> usize;
 
-    /// Called when the items become rows: they will be read in short runs.
+    /// Notifies the storage that its items become rows, so that reads will be short.
     #[doc(hidden)]
     fn are_in_rows(&self) {}
 }
@@ -118,14 +118,14 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Ragged<S, D: Device = AnyDevice> {
-    /// The start of each row, and the end of the last one; later entries are unused.
+    /// The index of each row's first item, and the end of the last row; later entries are unused.
     offsets: VirtualArray<u64, D>,
     rows: usize,
-    /// The number of items of all rows.
+    /// The number of items of all rows together.
     total: usize,
     items: S,
-    /// The files of the rows. This is the last field, since its drop records the state after the others
-    /// were stored.
+    /// The stored number of rows, if the array is in files. The last field, because its drop stores the
+    /// number after the other fields were stored.
     kept: Option<RowsKept>,
 }
 
@@ -147,8 +147,9 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(Self::of(offsets, (rows, total), items))
     }
 
-    /// Assembles `rows` rows of `total` items. A row is usually much shorter than a page: it is read at
-    /// its home, until that has cost more than fetching the page.
+    /// Assembles an array of `rows` rows with `total` items. Enables direct reads, because a row is usually
+    /// much shorter than a page: it is read from the page's home slot, until this has cost more than fetching
+    /// the page.
     fn of(offsets: VirtualArray<u64, D>, (rows, total): (usize, usize), items: S) -> Self {
         offsets.pager().read_parts();
         items.are_in_rows();
@@ -194,7 +195,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         &self.offsets
     }
 
-    /// Returns the items between two offsets, which the program may have changed.
+    /// Checks the range between two offsets, because the program may have changed them, and returns it.
     pub(crate) fn checked(&self, start: u64, end: u64) -> Result<Range<usize>> {
         range::checked(start as usize..end as usize, self.items.item_count())
     }
@@ -244,7 +245,7 @@ impl<S: Items, D: Device> fmt::Debug for Ragged<S, D> {
     }
 }
 
-/// Returns the offsets of rows of these lengths, their number, and their total length.
+/// Returns an array of the offsets of rows with these lengths, the number of rows, and their total length.
 fn offsets_of<D: Device>(
     lengths: impl IntoIterator<Item = usize>,
     builder: &Builder<u64, D>,

@@ -24,27 +24,26 @@ use crate::base::error::{Error, Result};
 use crate::base::scoped_threads;
 use crate::ops::executor::{Lane as _, RefusedRun, Run, RunAccess};
 
-/// Maximum number of bytes of a batch.
 const BATCH_BYTES: usize = 256 << 20;
-/// Maximum number of pages of a batch. Their states fit into the second-level cache of a core.
+/// Maximum number of pages of a batch, whose states fit into the second-level cache of a core.
 const BATCH_PAGES: usize = 4096;
-/// Number of copied bytes from which a batch starts without further pages, so that copies and work overlap.
+/// When a batch must copy this many bytes, it starts without further pages, so that copies and work overlap.
 const COPIED_BYTES: u64 = 32 << 20;
-/// Number of bytes below which one thread serves all channels in turn.
+/// Below this number of bytes, one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
-/// Length in bytes of the groups of pages for work with rounded results. Such work is divided at multiples of
-/// this length, and each group needs a launch and has a result.
+/// Bytes of a group of pages, for work whose results are rounded. Such work is divided at multiples of this
+/// length; each group needs a launch and has a result.
 const GROUP_BYTES: usize = BATCH_BYTES;
-/// Maximum number of runs of a batch in flight, because each may need memory.
+/// Maximum number of runs of a batch whose work is in flight, because each may need memory.
 const WORKS: usize = 8;
 
-/// Elements in contiguous slots on a device.
+/// A run: elements of consecutive pages in contiguous slots on a device.
 #[derive(Clone, Debug)]
 pub(super) struct SlotRun {
     pub(super) elements: Elements<'static>,
-    /// The indices of the elements.
+    /// The position of the elements in the source.
     geometry: Geometry,
-    /// The members of the batch whose elements the run contains.
+    /// The pages of the batch that the run contains.
     members: Range<usize>,
 }
 
@@ -54,34 +53,34 @@ impl SlotRun {
     }
 }
 
-/// The tickets and the state of the work on a run, or the refused run.
+/// The tickets and the state of the work on a run, or the run if the device refused it.
 pub(super) type Started<W> = Result<(Vec<Ticket>, W), RefusedRun>;
 
-/// An operation on batches: starts the work on each run, and processes its outcome.
+/// An operation on batches of pages: starts the work on each run, and processes its result.
 pub(super) trait BatchOperation<T: Element>: Sync {
-    /// State of the work on a run.
+    /// The state of the work on a run.
     type Work;
-    /// Result of a channel.
+    /// The result of a channel.
     type Found: Default + Send;
 
     fn access(&self) -> RunAccess;
 
-    /// True if the rounding of results depends on the division into runs. Then the runs must not depend on
-    /// the blocks that are missing on the device.
+    /// Returns true if the rounding of results depends on the division into runs. The runs then must not
+    /// depend on the blocks that are missing on the device.
     fn is_rounded(&self) -> bool {
         false
     }
 
-    /// Asks the device to prepare the work on runs like this one. The run has no elements, and the caller
-    /// holds no page.
+    /// Makes the device prepare work on runs like this one, for example compile a kernel. The run has no
+    /// elements, and the caller holds no page.
     fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
         let _ = (channel, like);
     }
 
-    /// Starts the work on a run. The work is over when all returned tickets are done.
+    /// Starts the work on a run. The work ends when all returned tickets are done.
     fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<Self::Work>;
 
-    /// Processes the outcome of a run, in the order of the runs, while the batch holds its pages. Returns
+    /// Processes the result of a run, in the order of the runs, while the batch holds its pages. Returns
     /// `Break` if the operation needs no further pages of the channel.
     fn finish(
         &self,
@@ -94,7 +93,7 @@ pub(super) trait BatchOperation<T: Element>: Sync {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The single value that the operation writes to all elements, if there is one. The host writes it if a
+    /// Returns the value, if the operation writes a single value to all elements. The host writes it if a
     /// device fails.
     fn value(&self) -> Option<T> {
         None
@@ -106,50 +105,47 @@ pub(super) trait BatchOperation<T: Element>: Sync {
     }
 }
 
-/// Lock of a batch on a page.
+/// The lock of a page that a batch holds.
 #[derive(Debug)]
 enum Hold<'a> {
     Exclusive(ExclusivePage<'a>),
     Shared(#[expect(dead_code, reason = "held")] SharedPage<'a>),
 }
 
-/// A page of a batch.
+/// One page of a batch.
 #[derive(Debug)]
 struct Member<'a> {
     page: usize,
     slot: u32,
     within: Range<usize>,
     touched: u64,
-    /// Blocks copied to the device for this batch.
+    /// The blocks that were copied to the device for this batch, one bit each.
     fetched: u64,
-    /// Always `Some`, except during an exchange.
     hold: Option<Hold<'a>>,
 }
 
-/// Pages of a channel that are in no batch yet.
+/// The pages of a channel that are not in a batch yet.
 struct RemainingPages<'r, I: Iterator<Item = usize>> {
     pages: Peekable<I>,
     /// The elements that the operation processes.
     range: &'r Range<usize>,
-    /// Maximum number of pages of a batch.
     most: usize,
 }
 
-/// Pages that the device processes together.
+/// A batch: pages of a channel that the device processes together.
 struct PageBatch<'a, W> {
     channel: &'a SourceChannel,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
-    /// True if the copies of all missing blocks to the device were submitted, and have not failed.
+    /// True if the copies of all missing blocks to the device were submitted and have not failed.
     is_fetched: bool,
-    /// Number of pages of a group, if the results depend on the division into runs.
+    /// Number of pages of a group, if results depend on the division into runs.
     group: Option<usize>,
-    /// Runs that are not started yet.
     runs: VecDeque<SlotRun>,
     works: VecDeque<(SlotRun, Vec<Ticket>, W)>,
-    /// The refused run, if the device may have executed a part of its work.
+    /// The run that the device refused, if it may have executed a part of its work.
     refused: Option<SlotRun>,
-    /// The error that stopped the submission.
+    /// The error that stopped the submission of work.
     error: Option<Error>,
 }
 
@@ -164,7 +160,7 @@ impl<W> Drop for PageBatch<'_, W> {
 }
 
 impl<T: Element> SourceCore<T> {
-    /// Runs an operation in parallel on all channels with pages of a range. Returns the result of each
+    /// Runs an operation on all channels with pages of a range, in parallel. Returns the result of each
     /// channel; after an error the results are partial.
     pub(super) fn operate<O: BatchOperation<T>>(
         &self,
@@ -192,7 +188,7 @@ impl<T: Element> SourceCore<T> {
         (found, done.into_iter().collect())
     }
 
-    /// Runs an operation on one channel's pages of a range.
+    /// Runs an operation on the pages of a range that belong to one channel.
     fn drive<O: BatchOperation<T>>(
         &self,
         index: usize,
@@ -225,7 +221,7 @@ impl<T: Element> SourceCore<T> {
         (outcome, result.map(drop))
     }
 
-    /// The pages of a range on a channel.
+    /// Returns the pages of a range that belong to one channel.
     pub(super) fn pages_of_channel(
         &self,
         index: usize,
@@ -236,7 +232,7 @@ impl<T: Element> SourceCore<T> {
         (first..pages.end).step_by(count)
     }
 
-    /// True for the first page of a group.
+    /// Returns true for the first page of a group.
     fn begins(&self, page: usize, group: Option<usize>) -> bool {
         group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
     }
@@ -299,7 +295,7 @@ impl<T: Element> SourceCore<T> {
         batch
     }
 
-    /// Locks a page: shared if the work only reads it and the device has all necessary blocks, else
+    /// Locks a page: shared if the work only reads it and the device has all necessary blocks, otherwise
     /// exclusively. The caller holds the channel, so valid blocks remain valid.
     fn hold<'a>(&self, entry: &'a DirectoryEntry, access: RunAccess, needed: u64) -> Hold<'a> {
         if access == RunAccess::Read {
@@ -311,7 +307,7 @@ impl<T: Element> SourceCore<T> {
         Hold::Exclusive(entry.take())
     }
 
-    /// Assigns slots to the members, starts the fetches of missing data, and starts the work.
+    /// Assigns slots to the pages of a batch, starts the copies of missing data, and starts the work.
     fn prepare<O: BatchOperation<T>>(
         &self,
         batch: &mut PageBatch<'_, O::Work>,
@@ -372,7 +368,7 @@ impl<T: Element> SourceCore<T> {
         Ok(())
     }
 
-    /// Returns a run without elements that begins at an element of a page with a slot.
+    /// Returns a run without elements, which begins at an element of a page with a slot.
     pub(super) fn run_of(&self, channel: &SourceChannel, slot: u32, page: usize, at: usize) -> SlotRun {
         let (page_len, channels) = (self.cuts.page_len, self.channels.len());
         SlotRun {
@@ -387,7 +383,7 @@ impl<T: Element> SourceCore<T> {
         }
     }
 
-    /// Returns the runs of members with contiguous slots.
+    /// Returns the runs of a batch: consecutive pages with contiguous slots.
     fn runs<W>(&self, batch: &PageBatch<'_, W>) -> Vec<SlotRun> {
         let mut runs: Vec<SlotRun> = Vec::new();
         let mut next = None;

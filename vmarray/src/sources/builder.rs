@@ -20,7 +20,7 @@ use crate::engine::evict::EvictionPolicy;
 use crate::setup::any::AnyDevice;
 use crate::setup::placement::Placement;
 
-/// Upper bound of the default page size.
+/// Upper bound of the default page size, in bytes.
 const PAGE_BYTES: usize = 256 << 10;
 /// Maximum number of slots of a channel.
 const SLOTS_MAX: usize = 1 << 30;

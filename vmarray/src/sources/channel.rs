@@ -16,14 +16,14 @@ use crate::engine::channel::{DevicePlace, PinnedPiece, PinnedPool, SlotMemory};
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::ops::executor::{Lane, RunAccess};
 
-/// Length in bytes of one piece of staging memory.
+/// Bytes of one staging buffer.
 const CHUNK_BYTES: usize = 8 << 20;
 /// Maximum number of copies of a submission.
 const BATCH: usize = 256;
-/// Marks a slot without a page.
+/// Page number of a slot without a page.
 const NO_PAGE: usize = usize::MAX;
 
-/// Blocks of a page with a slot.
+/// Some blocks of a page that has a slot; one bit for each block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageBlocks {
     pub(super) page: usize,
@@ -31,7 +31,7 @@ pub(super) struct PageBlocks {
     pub(super) blocks: u64,
 }
 
-/// A range of bytes that is contiguous at home and on the device.
+/// A range of bytes that is contiguous in the home and on the device.
 #[derive(Clone, Copy, Debug)]
 struct BlockPiece {
     home: usize,
@@ -52,19 +52,19 @@ pub(super) struct SourceChannel {
     device: Arc<dyn Device>,
     page_bytes: usize,
     home: HomeBytes,
-    /// The slots. A thread that works on several pages holds this lock.
+    /// The slots. A thread that holds several pages must hold this lock.
     pub(super) pool: Mutex<SlotPool>,
-    /// Page-locked memory for results, single pages and staging.
+    /// Page-locked memory for results, single pages and staging buffers.
     pinned: Arc<PinnedPool>,
     pub(super) counters: Counters,
 }
 
-/// The assignment of slots to pages.
+/// The slots of a channel, and the pages to which they are assigned.
 #[derive(Debug)]
 pub(super) struct SlotPool {
     /// The page of each slot.
     pages: Vec<usize>,
-    /// True if the slot was used since the policy's last query.
+    /// True if the slot was used since the eviction policy last checked it.
     referenced: Vec<bool>,
     free: Vec<u32>,
     evictor: Evictor,
@@ -76,13 +76,13 @@ impl SlotPool {
         self.pages.len()
     }
 
-    /// Records the use of a page with a slot.
+    /// Records the use of a page's slot.
     pub(super) fn touched(&mut self, slot: u32) {
         self.referenced[slot as usize] = true;
         self.evictor.touched(slot);
     }
 
-    /// Assigns a free slot to a page.
+    /// Reports to the policy that a slot has a page.
     pub(super) fn policy_insert(&mut self, slot: u32, page: usize) {
         self.pages[slot as usize] = page;
         self.referenced[slot as usize] = false;
@@ -96,7 +96,7 @@ impl SlotPool {
         self.free.push(slot);
     }
 
-    /// The pages with slots.
+    /// Returns the pages that have slots.
     pub(super) fn tenants(&self) -> impl Iterator<Item = usize> + '_ {
         self.pages.iter().copied().filter(|&page| page != NO_PAGE)
     }
@@ -141,13 +141,13 @@ impl SourceChannel {
         &self.kernels
     }
 
-    /// All slots as contiguous elements.
+    /// Returns all slots as contiguous elements of the device.
     pub(super) fn all_elements(&self) -> Elements<'_> {
         let stride = self.home.element_bytes as u64;
         Elements { start: self.slots.at(0), count: self.slots.bytes() / stride, stride }
     }
 
-    /// The home's handle on the device, if registered.
+    /// Returns the home's handle on the device, if the home is registered.
     pub(super) fn import(&self) -> Option<&RegisteredMemory> {
         self.import.as_deref()
     }
@@ -156,7 +156,7 @@ impl SourceChannel {
         self.slots.bytes()
     }
 
-    /// The place of an element of a slot.
+    /// Returns the device address of an element of a slot.
     pub(super) fn place(&self, slot: u32, at: usize) -> DevicePlace {
         let offset = slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64;
         self.slots.at(offset)
@@ -194,7 +194,7 @@ impl SourceChannel {
         Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
     }
 
-    /// Starts copies of pieces to contiguous places of a buffer.
+    /// Starts copies of pieces from the device to a buffer, one after the other.
     fn download(&self, pieces: &[BlockPiece], buffer: &PinnedPiece) -> Result<Ticket> {
         let mut at = 0;
         let copy = |piece: &BlockPiece| {
@@ -269,8 +269,8 @@ impl SourceChannel {
         former.map_or(Ok(()), |last| land(staging, last))
     }
 
-    /// Copies as [`bring_home`](Self::bring_home) without staging memory if the home is registered with the
-    /// device. Otherwise returns `None`.
+    /// Copies as [`bring_home`](Self::bring_home), but without staging memory, if the home is registered with
+    /// the device. Otherwise returns `None`.
     pub(super) fn bring_home_directly(&self, pages: &[PageBlocks]) -> Option<Result<()>> {
         let (import, pieces) = (self.import.as_ref()?, self.pieces(pages));
         let copy = |piece: &BlockPiece| self.download_of(piece, import.at(piece.home as u64));
@@ -288,8 +288,8 @@ impl SourceChannel {
         Some(done)
     }
 
-    /// Copies pieces from contiguous places of a buffer to the home. The caller holds the pages exclusively,
-    /// and no copy to the buffer is in flight.
+    /// Copies pieces from a buffer to the home. The caller holds the pages exclusively, and no copy into the
+    /// buffer is in flight.
     fn land(&self, buffer: &PinnedPiece, pieces: &[BlockPiece]) {
         let mut at = 0;
         for piece in pieces {
@@ -299,17 +299,17 @@ impl SourceChannel {
         self.counters.bytes_from_device.add(at as u64);
     }
 
-    /// Starts copies of blocks of a page to contiguous places of a buffer.
+    /// Starts copies of a page's blocks from the device to a buffer, one after the other.
     pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(PinnedPiece, Ticket)> {
         let buffer = self.buffer(self.page_bytes)?;
         let ticket = self.download(&self.pieces(&[page]), &buffer)?;
         Ok((buffer, ticket))
     }
 
-    /// Returns free slots in ascending order. If there are too few, takes slots from other pages, and copies
-    /// their newer blocks to the home.
+    /// Returns free slots in ascending order. If there are too few, evicts other pages, and copies their
+    /// newer blocks to the home.
     ///
-    /// The caller must hold few enough pages that the other slots suffice.
+    /// The caller must hold few pages, so that the slots of other pages suffice.
     pub(super) fn allocate(
         &self,
         pool: &mut SlotPool,
@@ -356,7 +356,6 @@ impl SourceChannel {
         victims
     }
 
-    /// Evicts pages, and frees their slots.
     fn evict(
         &self,
         pool: &mut SlotPool,

@@ -15,7 +15,7 @@ const BATCH_BYTES: usize = 32 << 20;
 
 impl<T: Element> SourceCore<T> {
     /// Copies newer elements of a range to the home. After an error on one channel, the other channels still
-    /// copy their elements. The remaining elements stay newer on the device.
+    /// copy their elements. The elements that were not copied stay newer on the device.
     pub(super) fn flush(&self, range: &Range<usize>) -> Result<()> {
         let mut outcome = Ok(());
         for (index, channel) in self.channels.iter().enumerate() {

@@ -23,7 +23,7 @@ pub(super) struct SourceCore<T: Element> {
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
     home: HomeMemory<T>,
-    /// Number of pages for which a device-side operation found all necessary data on the device.
+    /// Number of pages whose data a device-side operation found on the device.
     pub(super) hits: Counter,
     baseline: Baseline,
 }
@@ -54,7 +54,7 @@ impl<T: Element> SourceCore<T> {
         &self.channels[page % self.channels.len()]
     }
 
-    /// Returns the elements of a part of a page at home.
+    /// Returns the elements of a part of a page, in the home.
     pub(super) fn elements<'g>(
         &self,
         held: &'g SharedPage<'_>,
@@ -64,8 +64,8 @@ impl<T: Element> SourceCore<T> {
         self.home.elements((&self.entries, held), page, within)
     }
 
-    /// Returns the mutable elements of a part of a page at home. The caller holds the page exclusively. The
-    /// home must be writable; elements of a read-only home are never newer on a device.
+    /// Returns the mutable elements of a part of a page, in the home. The caller holds the page exclusively.
+    /// The home must be writable; elements of a read-only home are never newer on a device.
     pub(super) fn elements_mut<'g>(
         &self,
         held: &'g mut ExclusivePage<'_>,
@@ -75,8 +75,8 @@ impl<T: Element> SourceCore<T> {
         self.home.elements_mut((&self.entries, held), page, within)
     }
 
-    /// Returns elements at home for exclusive use, while the caller holds all their pages. The home must be
-    /// writable.
+    /// Returns elements in the home for exclusive use, while the caller holds all their pages. The home must
+    /// be writable.
     pub(super) fn exclusive<'g>(
         &self,
         held: &'g mut [ExclusivePage<'_>],
@@ -85,18 +85,18 @@ impl<T: Element> SourceCore<T> {
         self.home.exclusive((&self.entries, held), range)
     }
 
-    /// Returns elements at home, for a caller with exclusive access to the source.
+    /// Returns elements in the home, for a caller with exclusive access to the source.
     pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
         self.home.slice(range)
     }
 
-    /// Returns mutable elements at home, for a caller with exclusive access to the source. The home must be
-    /// writable.
+    /// Returns mutable elements in the home, for a caller with exclusive access to the source. The home must
+    /// be writable.
     pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         self.home.slice_mut(range)
     }
 
-    /// Writes elements from the index `place` on. The home must be writable.
+    /// Writes elements, beginning at index `place`. The home must be writable.
     pub(super) fn write(&self, place: usize, from: &[T]) -> Result<()> {
         parts(place..place + from.len(), self.cuts.page_len).try_for_each(|part| {
             let from = &from[part.of_range.clone()];
@@ -104,7 +104,7 @@ impl<T: Element> SourceCore<T> {
         })
     }
 
-    /// Copies newer blocks of a page to the home.
+    /// Copies the newer ones of some blocks of a page to the home.
     pub(super) fn settle(&self, held: &mut ExclusivePage<'_>, page: usize, blocks: u64) -> Result<()> {
         let entry = &self.entries[page];
         let blocks = entry.dirty() & blocks;
@@ -119,7 +119,8 @@ impl<T: Element> SourceCore<T> {
         Ok(())
     }
 
-    /// Copies blocks of a page from the device to the home, and waits, without the channel's staging memory.
+    /// Copies blocks of a page from the device to the home, and waits. Does not use the channel's staging
+    /// memory.
     pub(super) fn bring_page_home(&self, held: &mut ExclusivePage<'_>, page: PageBlocks) -> Result<()> {
         let channel = self.channel(page.page);
         if let Some(done) = channel.bring_home_directly(&[page]) {
@@ -145,8 +146,8 @@ impl<T: Element> SourceCore<T> {
         self.channel(page.page).counters.bytes_from_device.add(at as u64);
     }
 
-    /// Runs a closure on a part of a page at home. The part is valid, and no thread writes to it during the
-    /// call.
+    /// Runs a closure on a part of a page in the home. The part is valid, and no thread writes to it during
+    /// the call.
     pub(super) fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let entry = &self.entries[part.page];
         let blocks = self.cuts.touched(&part.within);
@@ -160,10 +161,11 @@ impl<T: Element> SourceCore<T> {
         Ok(run(self.elements(&shared, part.page, &part.within)))
     }
 
-    /// Runs a closure that changes a part of a page at home, and invalidates the device copy. If the closure
-    /// overwrites the whole part, only neighbouring elements in the same blocks are first copied to the home.
+    /// Runs a closure that changes a part of a page in the home, and invalidates the device copy. If the
+    /// closure overwrites the whole part, only newer neighbouring elements in the same blocks are first
+    /// copied to the home.
     ///
-    /// The closure must not panic or use the source.
+    /// The closure must neither panic nor use the source.
     pub(super) fn with_exclusive<R>(
         &self,
         part: &PagePart,
@@ -199,7 +201,7 @@ impl<T: Element> SourceCore<T> {
         })
     }
 
-    /// Writes one value to all elements of a range at home.
+    /// Writes one value to all elements of a range, in the home.
     pub(super) fn fill_at_home(&self, range: &Range<usize>, value: T) -> Result<()> {
         parts(range.clone(), self.cuts.page_len)
             .try_for_each(|part| self.with_exclusive(&part, true, |to| (to.fill(value), true)))

@@ -25,23 +25,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Marks a missing slot.
+/// Slot number of a page without a slot.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 const BLOCKS: usize = 64;
 
-/// The directory's state of a page.
+/// The directory's entry of one page.
 #[derive(Debug)]
 pub(super) struct DirectoryEntry {
     lock: RwLock<()>,
     valid: AtomicU64,
     dirty: AtomicU64,
     slot: AtomicU32,
-    /// Version, which increases with each change of the words or the slot. An asynchronous copy compares it
-    /// to detect such a change. It never wraps in practice.
+    /// A version, which increases with each change of the words or the slot, so that an asynchronous copy
+    /// detects such a change. It never wraps in practice.
     version: AtomicU64,
 }
 
-/// The shared lock of a page: no thread writes to its elements at home.
+/// The shared lock of a page. While a thread has it, no thread writes to the page's elements in the home.
 #[derive(Debug)]
 pub(super) struct SharedPage<'a> {
     entry: &'a DirectoryEntry,
@@ -66,7 +66,7 @@ impl<'a> ExclusivePage<'a> {
         std::ptr::eq(self.entry, entry)
     }
 
-    /// Downgrades the exclusive lock to a shared one.
+    /// Turns the exclusive lock into a shared one.
     pub(super) fn downgrade(self) -> SharedPage<'a> {
         SharedPage { entry: self.entry, _guard: RwLockWriteGuard::downgrade(self.guard) }
     }
@@ -97,13 +97,13 @@ impl DirectoryEntry {
         Some(ExclusivePage { entry: self, guard: self.lock.try_write()? })
     }
 
-    /// The blocks valid on the device.
+    /// Returns the blocks that are valid on the device, one bit each.
     #[inline]
     pub(super) fn valid(&self) -> u64 {
         self.valid.load(Relaxed)
     }
 
-    /// The blocks valid on the device only.
+    /// Returns the blocks that are valid on the device only, one bit each.
     #[inline]
     pub(super) fn dirty(&self) -> u64 {
         self.dirty.load(Relaxed)
@@ -118,27 +118,27 @@ impl DirectoryEntry {
         self.version.load(Relaxed)
     }
 
-    /// Records blocks copied to the device.
+    /// Records that blocks were copied to the device.
     #[inline]
     pub(super) fn fetched(&self, blocks: u64) {
         self.valid.fetch_or(blocks, Relaxed);
         self.check();
     }
 
-    /// Records blocks written on the device.
+    /// Records that the device wrote blocks.
     pub(super) fn changed_on_device(&self, blocks: u64) {
         self.valid.store(self.valid() | blocks, Relaxed);
         self.dirty.store(self.dirty() | blocks, Relaxed);
         self.rise();
     }
 
-    /// Records blocks copied to the home.
+    /// Records that blocks were copied to the home.
     pub(super) fn flushed(&self, blocks: u64) {
         self.dirty.store(self.dirty() & !blocks, Relaxed);
         self.rise();
     }
 
-    /// Invalidates blocks on the device.
+    /// Records that the device's copies of blocks are invalid.
     pub(super) fn invalidate(&self, blocks: u64) {
         if self.valid() & blocks != 0 {
             self.dirty.store(self.dirty() & !blocks, Relaxed);
@@ -147,7 +147,7 @@ impl DirectoryEntry {
         }
     }
 
-    /// Assigns or removes the slot of the page; no block is valid there.
+    /// Assigns a slot to the page, or removes it. No block may be valid on the device.
     pub(super) fn place(&self, slot: Option<u32>) {
         debug_assert!(self.valid() == 0, "a page with valid copies on the device must keep its slot");
         self.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
@@ -170,7 +170,7 @@ impl DirectoryEntry {
     }
 }
 
-/// Geometry of a source: pages and blocks.
+/// The division of a source into pages and blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cuts {
     pub(super) len: usize,
@@ -190,25 +190,23 @@ impl Cuts {
         self.len.div_ceil(self.page_len)
     }
 
-    /// The pages of a range.
     pub(super) fn touched_pages(&self, range: &Range<usize>) -> Range<usize> {
         if range.is_empty() { 0..0 } else { range.start / self.page_len..range.end.div_ceil(self.page_len) }
     }
 
-    /// Number of elements of a page.
     #[inline]
     pub(super) fn elements(&self, page: usize) -> usize {
         (self.len - page * self.page_len).min(self.page_len)
     }
 
-    /// The elements of a page within an overlapping range.
+    /// Returns the elements of a page that are in a range, which overlaps the page.
     #[inline]
     pub(super) fn within(&self, page: usize, range: &Range<usize>) -> Range<usize> {
         let first = page * self.page_len;
         range.start.max(first) - first..(range.end - first).min(self.page_len)
     }
 
-    /// The blocks that overlap a part of a page.
+    /// Returns the blocks that overlap a part of a page, one bit each.
     #[inline]
     pub(super) fn touched(&self, within: &Range<usize>) -> u64 {
         if within.start == 0 && within.end == self.page_len {
@@ -217,7 +215,7 @@ impl Cuts {
         bits(within.start / self.block_len, within.end.div_ceil(self.block_len))
     }
 
-    /// The blocks completely within a part of a page.
+    /// Returns the blocks that are completely in a part of a page, one bit each.
     #[inline]
     pub(super) fn covered(&self, page: usize, within: &Range<usize>) -> u64 {
         let elements = self.elements(page);
@@ -245,7 +243,7 @@ impl Cuts {
     }
 }
 
-/// The bits from one up to another, exclusive.
+/// Returns a word with the bits `start..end` set.
 #[inline]
 fn bits(start: usize, end: usize) -> u64 {
     if end <= start { 0 } else { (u64::MAX >> (BLOCKS - (end - start))) << start }

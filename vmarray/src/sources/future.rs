@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::engine::channel::PinnedPiece;
 use crate::ops::executor::Lane as _;
 
-/// Pages in transfer at a time.
+/// Maximum number of pages in transfer at a time.
 const PAGES: usize = 16;
 
 /// The future of [`View::flush_async`](crate::views::View::flush_async) for a source. It copies newer
@@ -43,9 +43,9 @@ const PAGES: usize = 16;
 pub struct SourceFlushAsync<'a, T: Element> {
     core: &'a SourceCore<T>,
     range: Range<usize>,
-    /// The pages that the future has not yet examined.
+    /// The pages that the future has not examined yet.
     pages: Range<usize>,
-    /// Pages to copy again.
+    /// Pages to copy again, because they changed during their copy.
     again: Vec<usize>,
     under_way: Vec<Copy>,
     error: Option<Error>,
@@ -92,7 +92,7 @@ impl<T: Element> SourceFlushAsync<'_, T> {
         Ok(())
     }
 
-    /// Handles a completed copy.
+    /// Processes a completed copy: writes the blocks to the home, unless the page has changed meanwhile.
     fn land(&mut self, copy: Copy) {
         let entry = &self.core.entries[copy.page.page];
         let channel = self.core.channel(copy.page.page);

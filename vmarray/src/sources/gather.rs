@@ -11,10 +11,10 @@ use crate::base::memory::zeroed_vec;
 use crate::ops::executor::Collecting;
 use crate::ops::gather::check_list;
 
-/// Number of elements collected at a time.
+/// Number of elements that a gather reads at a time.
 const BATCH: usize = 1 << 16;
 
-/// Returns the positions of a list's entries in the stable order of their indices.
+/// Returns the positions of a list's entries, sorted by their indices; equal ones stay in order.
 fn by_index(list: &[usize]) -> Result<Vec<usize>> {
     let mut order = zeroed_vec(list.len())?;
     order.iter_mut().zip(0..).for_each(|(place, number)| *place = number);
@@ -25,8 +25,8 @@ fn by_index(list: &[usize]) -> Result<Vec<usize>> {
 }
 
 impl<T: Element> SourceCore<T> {
-    /// Reads the elements of a list from the home, or from the devices with newer copies. The indices count
-    /// from the start of the range `of`.
+    /// Reads the elements of a list from the home, or from the devices that have newer copies. The indices
+    /// count from the start of the range `of`.
     pub(super) fn gather(&self, of: Range<usize>, list: &[usize], into: &mut [T]) -> Result<()> {
         check_list(list, of.len())?;
         for numbers in by_index(list)?.chunks(BATCH) {
@@ -38,13 +38,13 @@ impl<T: Element> SourceCore<T> {
         Ok(())
     }
 
-    /// Writes the elements of a list at home. If an index occurs several times, its last value wins.
+    /// Writes the elements of a list in the home. If an index occurs several times, its last value stays.
     pub(super) fn scatter(&self, of: Range<usize>, list: &[usize], values: &[T]) -> Result<()> {
         check_list(list, of.len())?;
         by_index(list)?.into_iter().try_for_each(|number| self.set(of.start + list[number], values[number]))
     }
 
-    /// Returns elements from their valid locations; the indices are ascending.
+    /// Returns elements from the home or the devices; the indices must ascend.
     pub(super) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); indices.len()];
         let mut by_channel: Vec<Vec<usize>> = vec![Vec::new(); self.channels.len()];

@@ -30,8 +30,8 @@ use crate::engine::channel::PinnedPiece;
 /// allocated, and no other code may write to them. If [`OWNED`](Self::OWNED) is true, they must stay
 /// allocated even if the home is leaked.
 pub unsafe trait Home<T: Element>: Send + Sync {
-    /// True if the memory stays allocated when the home is leaked instead of dropped. The program may free
-    /// borrowed memory then, so a source never registers such memory with a driver.
+    /// True if the memory stays allocated when the home is leaked instead of dropped. A source registers only
+    /// such memory with a driver, because the program may free borrowed memory after a leak.
     const OWNED: bool;
 
     /// Returns the elements. If their address is not aligned for their type,
@@ -106,7 +106,7 @@ unsafe impl<T: Element> Home<T> for &mut [T] {
 // SAFETY: as above; the pointer comes from an exclusive borrow.
 unsafe impl<T: Element> HomeMut<T> for &mut [T] {}
 
-/// Returns the whole elements of a mapping, which may start within a page of the operating system.
+/// Returns the complete elements of a mapping, which may start within a page of the operating system.
 #[cfg(feature = "memmap2")]
 fn elements<T: Element>(address: *const u8, bytes: usize) -> NonNull<[T]> {
     let first = NonNull::new(address.cast_mut().cast::<T>()).expect("the address of a mapping is never null");
@@ -143,9 +143,10 @@ unsafe impl<T: Element> Home<T> for memmap2::Mmap {
     }
 }
 
-/// The elements of a home. Threads access them in pages, whose locks in the directory decide on the access.
+/// The elements of a home, divided into pages. The page locks of the directory decide which thread may access
+/// them.
 ///
-/// The source keeps the home until it has dropped this value, the channels and all work on the elements.
+/// The source keeps the home until it has dropped this value, the channels, and all work on the elements.
 #[derive(Debug)]
 pub(super) struct HomeMemory<T> {
     bytes: HomeBytes,
@@ -166,7 +167,7 @@ unsafe impl Send for HomeBytes {}
 unsafe impl Sync for HomeBytes {}
 
 impl<T: Element> HomeMemory<T> {
-    /// The elements of a home, in pages of `page_len` elements.
+    /// Divides the elements of a home into pages of `page_len` elements.
     ///
     /// # Panics
     /// If the elements are not aligned.
@@ -186,7 +187,7 @@ impl<T: Element> HomeMemory<T> {
         self.bytes.cuts
     }
 
-    /// Registers the whole home, which owns its memory, with a device.
+    /// Registers the whole home with a device. The home must own its memory.
     pub(super) fn import(
         &self,
         device: &Arc<dyn Device>,
@@ -198,17 +199,17 @@ impl<T: Element> HomeMemory<T> {
         unsafe { RegisteredMemory::new(device, first, cuts.len * element_bytes, kind) }
     }
 
-    /// The address of a part of the home.
+    /// Returns the address of a range of elements.
     ///
     /// # Panics
-    /// If the part is out of bounds.
+    /// If the range is out of bounds.
     fn first_of(&self, range: &Range<usize>) -> NonNull<T> {
         assert!(range.start <= range.end && range.end <= self.bytes.cuts.len);
         // SAFETY: within the home's memory, which does not move while the source exists.
         unsafe { self.bytes.first.cast::<T>().add(range.start) }
     }
 
-    /// The indices of a part of a page.
+    /// Returns the indices in the home of a part of a page.
     fn indices_of(&self, page: usize, within: &Range<usize>) -> Range<usize> {
         let page_len = self.bytes.cuts.page_len;
         assert!(within.start <= within.end && within.end <= page_len);
@@ -218,7 +219,7 @@ impl<T: Element> HomeMemory<T> {
     /// Returns the elements of a part of a page.
     ///
     /// # Panics
-    /// If `held` is another page of the directory.
+    /// If `held` is the lock of another page.
     pub(super) fn elements<'g>(
         &self,
         (entries, held): (&[DirectoryEntry], &'g SharedPage<'_>),
@@ -236,7 +237,7 @@ impl<T: Element> HomeMemory<T> {
     /// home are never newer on a device.
     ///
     /// # Panics
-    /// If `held` is another page of the directory.
+    /// If `held` is the lock of another page.
     pub(super) fn elements_mut<'g>(
         &self,
         (entries, held): (&[DirectoryEntry], &'g mut ExclusivePage<'_>),
@@ -253,7 +254,7 @@ impl<T: Element> HomeMemory<T> {
     /// Returns elements for exclusive use, while the caller holds all their pages. The home must be writable.
     ///
     /// # Panics
-    /// If `held` are other pages of the directory.
+    /// If `held` are locks of other pages.
     pub(super) fn exclusive<'g>(
         &self,
         (entries, held): (&[DirectoryEntry], &'g mut [ExclusivePage<'_>]),
@@ -289,15 +290,15 @@ impl HomeBytes {
         self.first.as_ptr().wrapping_add(offset)
     }
 
-    /// Copies bytes of the home to a place in pinned memory. The calling thread holds their pages.
+    /// Copies bytes of the home to pinned memory. The calling thread holds their pages.
     pub(super) fn read(&self, offset: usize, len: usize, (into, at): (&PinnedPiece, usize)) {
         // SAFETY: initialised, and within bounds; no thread writes to them while the pages are held, and no
         // device writes to a home that it does not import. This call alone uses the reference.
         into.write(at, unsafe { std::slice::from_raw_parts(self.at(offset, len), len) });
     }
 
-    /// Copies bytes from a place in pinned memory to the home, which must be writable. The calling thread
-    /// holds their pages exclusively.
+    /// Copies bytes from pinned memory to the home, which must be writable. The calling thread holds their
+    /// pages exclusively.
     pub(super) fn write(&self, offset: usize, len: usize, (from, at): (&PinnedPiece, usize)) {
         // SAFETY: as above; no other thread accesses them while the pages are held exclusively.
         from.read(at, unsafe { std::slice::from_raw_parts_mut(self.at(offset, len), len) });

@@ -15,7 +15,7 @@ use crate::ops::executor::{
     WriteOutcome, Writing, in_parts,
 };
 
-/// The operation that runs a query.
+/// A query as an operation on batches.
 struct AskRuns<'a, Q>(&'a Q);
 
 impl<T: Element, Q: Question> BatchOperation<T> for AskRuns<'_, Q> {
@@ -50,7 +50,8 @@ impl<T: Element, Q: Question> BatchOperation<T> for AskRuns<'_, Q> {
     }
 }
 
-/// The operation that computes results from elements and other operands, and writes them.
+/// An assignment as an operation on batches: computes results from elements and other operands, and writes
+/// them.
 struct Assign<'a> {
     change: &'a dyn Change,
     access: RunAccess,
@@ -92,7 +93,7 @@ impl<T: Element> BatchOperation<T> for Assign<'_> {
     }
 }
 
-/// The operation that writes one value to all elements.
+/// A fill with one value, as an operation on batches.
 struct FillWith<T>(T);
 
 impl<T: Element> BatchOperation<T> for FillWith<T> {
@@ -114,7 +115,7 @@ impl<T: Element> BatchOperation<T> for FillWith<T> {
     }
 }
 
-/// The operation that copies elements to the device.
+/// A fetch, as an operation on batches that only copies elements to the device.
 struct Fetch;
 
 impl<T: Element> BatchOperation<T> for Fetch {
@@ -171,7 +172,7 @@ impl<T: Element> SourceCore<T> {
         })
     }
 
-    /// Checks that each of several devices supports a change.
+    /// Checks that each device supports a change.
     fn check(
         &self,
         others: &[(usize, Operand<'_>)],

@@ -13,8 +13,8 @@ use crate::ops::executor::{
 };
 
 impl<T: Element> SourceCore<T> {
-    /// Runs work that moves the elements of a range through slots of all channels, if the home is registered
-    /// with their devices; for writable homes. No page has a slot afterwards.
+    /// Runs work that moves the elements of a range, such as a sort, with the slots of all channels as
+    /// memory. The home must be writable, and registered with their devices. No page has a slot afterwards.
     pub(super) fn change_in_slots(
         &self,
         range: &Range<usize>,

@@ -7,22 +7,22 @@ use backend_api::{Device, Ticket};
 use crate::base::error::Result;
 use crate::engine::channel::{PinnedPiece, PinnedPool};
 
-/// Number of alternating pieces. The host fills or empties one piece while the device copies the others.
+/// Number of staging buffers. The host fills or empties one while the device copies the others.
 const CHUNKS: usize = 3;
 
-/// Alternating pieces of host memory.
+/// Staging buffers, which the channel uses in turn.
 #[derive(Debug)]
 pub(super) struct Staging {
     device: Arc<dyn Device>,
     pinned: Arc<PinnedPool>,
     chunk_bytes: usize,
-    /// The pieces, each with the ticket of its last work.
+    /// The buffers, each with the ticket of its last copy.
     chunks: Vec<(PinnedPiece, Option<Ticket>)>,
     next: usize,
 }
 
 impl Staging {
-    /// Creates the pieces; allocates their memory at the first use.
+    /// Creates the buffers; their memory is allocated at the first use.
     pub(super) fn new(device: &Arc<dyn Device>, pinned: &Arc<PinnedPool>, chunk_bytes: usize) -> Self {
         let (device, pinned) = (Arc::clone(device), Arc::clone(pinned));
         Self { device, pinned, chunk_bytes, chunks: Vec::new(), next: 0 }
@@ -32,7 +32,7 @@ impl Staging {
         self.chunk_bytes
     }
 
-    /// Returns the index of a piece without work in flight. Waits for the last work on it.
+    /// Returns the index of a buffer with no copy in flight, after waiting for its last copy.
     pub(super) fn next(&mut self) -> Result<usize> {
         let index = self.next;
         if index == self.chunks.len() {
@@ -50,14 +50,14 @@ impl Staging {
         &self.chunks[index].0
     }
 
-    /// Records work in flight on a piece.
+    /// Records a copy in flight on a buffer.
     pub(super) fn busy(&mut self, index: usize, ticket: Ticket) {
         self.chunks[index].1 = Some(ticket);
     }
 }
 
 impl Drop for Staging {
-    /// Returns the pieces to the pool that the channels share, unless work that accesses them has failed.
+    /// Returns the buffers to the pool that the channels share, unless a copy that accesses them has failed.
     fn drop(&mut self) {
         for (piece, ticket) in self.chunks.drain(..) {
             if ticket.is_none_or(|ticket| self.device.wait(ticket).is_ok()) {

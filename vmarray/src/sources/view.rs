@@ -175,7 +175,7 @@ impl<T: Element> OperandStore for SourceCore<T> {
         Ok(())
     }
 
-    /// Copies a range from the slots to device memory. Missing blocks are first copied from the home to the
+    /// Copies a range from the slots to other device memory. First copies missing blocks from the home to the
     /// slots.
     fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let devices = self.channels.iter().map(|channel| channel.device());

@@ -22,7 +22,7 @@ use crate::ops::view::ViewMut as _;
 /// Maximum number of tuples of a part, because tuple numbers have 32 bits.
 pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
 
-/// Tuples among rows of values.
+/// The position of tuples in an array of values, tuple after tuple.
 #[derive(Clone, Copy, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
 pub(super) struct TupleRows {
@@ -32,12 +32,12 @@ pub(super) struct TupleRows {
     pub width: usize,
 }
 
-/// The code of a value: its distance from the least value of its column, times a scale.
+/// The encoding of a column's value: its distance from the column's least value, times a scale.
 #[derive(Clone, Copy, KernelType)]
 #[kernel_type(crate = vmarray_kernel)]
 pub(super) struct ValueCode {
     least: u64,
-    /// The greatest distance.
+    /// The greatest distance from the least value.
     extent: u64,
     scale: u64,
 }
@@ -48,7 +48,7 @@ pub(super) fn tuple_value(rows: &Anywhere<u64>, of: TupleRows, tuple: usize, col
     rows[(of.first + tuple) * of.width + column]
 }
 
-/// Returns a value of a column and its complement. The minima of both over all tuples determine the bounds of
+/// Returns a value of a column, and its bitwise complement. Their minima over all tuples are the bounds of
 /// the column.
 #[kernel(crate = vmarray_kernel)]
 fn bounds(at: At<1>, of: TupleRows, column: usize, rows: &Anywhere<u64>, _own: &Own<u64>) -> (u64, u64) {
@@ -56,8 +56,8 @@ fn bounds(at: At<1>, of: TupleRows, column: usize, rows: &Anywhere<u64>, _own: &
     (value, !value)
 }
 
-/// Adds the summand of a value to a code, if the value is within the bounds. Otherwise marks the tuple as one
-/// without a partner.
+/// Adds a value's part to the code of its tuple, if the value is within the bounds. Otherwise marks the tuple
+/// as one that matches no other.
 #[kernel(crate = vmarray_kernel)]
 fn coded(at: At<1>, of: TupleRows, column: usize, by: ValueCode, rows: &Anywhere<u64>, codes: &mut Own<u64>) {
     let above = tuple_value(rows, of, at.index(), column) - by.least;
@@ -65,8 +65,8 @@ fn coded(at: At<1>, of: TupleRows, column: usize, by: ValueCode, rows: &Anywhere
     codes.set(if code != !0_u64 && above <= by.extent { code + above * by.scale } else { !0_u64 });
 }
 
-/// Replaces a code by its place among the distinct codes. If it is not among them, marks the tuple as one
-/// without a partner.
+/// Replaces a code by its rank among the distinct codes. If the code is not among them, marks the tuple as
+/// one that matches no other.
 #[kernel(crate = vmarray_kernel)]
 fn ranked(distinct: &Anywhere<u64>, codes: &mut Own<u64>) {
     let code = codes.get();
@@ -74,7 +74,7 @@ fn ranked(distinct: &Anywhere<u64>, codes: &mut Own<u64>) {
     codes.set(if distinct[place] == code { place as u64 } else { !0_u64 });
 }
 
-/// Adds the summand of a rank to a code.
+/// Adds a rank's part to the code of its tuple.
 #[kernel(crate = vmarray_kernel)]
 fn joined(scale: u64, ranks: &Own<u64>, codes: &mut Own<u64>) {
     let (rank, code) = (ranks.get(), codes.get());
@@ -86,16 +86,16 @@ fn numbered(at: At<1>, out: &mut Own<u32>) {
     out.set(at.index() as u32);
 }
 
-/// Tuples of a part of a set, as rows of values.
+/// The tuples of a part of a set on devices, tuple after tuple.
 pub(super) struct DeviceRows<'a, D: Device> {
     values: RowValues<'a, D>,
     pub places: TupleRows,
 }
 
 enum RowValues<'a, D: Device> {
-    /// The array that stores the tuples, and its number of values.
+    /// The array that stores the set, and its number of values.
     InPlace(&'a dyn OperandStore, usize),
-    /// A copy on the devices.
+    /// A copy of the tuples on the devices.
     Loaded(VirtualArray<u64, D>),
 }
 
@@ -108,13 +108,13 @@ impl<D: Device> DeviceRows<'_, D> {
         }
     }
 
-    /// Passes the values of a column to a kernel.
+    /// Adds the values of one column to the arguments of a kernel.
     fn column(&self, column: usize) -> KernelArguments<'_> {
         KernelArguments::default().value(self.places).value(column)
     }
 }
 
-/// A step of the encoding of column values. `key` is the place of a column among the encoded columns.
+/// One step of the encoding of tuples. `key` is the position of a column among the encoded columns.
 pub(super) enum CodeStep<D: Device> {
     /// Encodes a value by its distance from the least value.
     Place { key: usize, by: ValueCode },
@@ -124,8 +124,8 @@ pub(super) enum CodeStep<D: Device> {
     RankOf { key: usize, distinct: VirtualArray<u64, D>, scale: u64 },
 }
 
-/// Tuples in groups of equal values in some columns. The tuples are in the order of these values, and then in
-/// their original order.
+/// The tuples of a part, grouped by equal values in some columns. Tuples are in the order of these values,
+/// and then in their original order.
 pub(super) struct DeviceGroups<'a, D: Device> {
     pub rows: DeviceRows<'a, D>,
     pub steps: Vec<CodeStep<D>>,
@@ -133,7 +133,7 @@ pub(super) struct DeviceGroups<'a, D: Device> {
     pub order: VirtualArray<u32, D>,
 }
 
-/// The devices of an array, on which tuples are grouped.
+/// The devices of an array, on which joins and groups run.
 pub(super) struct TupleDevices<'a, T: Element, D: Device>(pub &'a VirtualArray<T, D>);
 
 impl<T: Element, D: Device> TupleDevices<'_, T, D> {
@@ -162,7 +162,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         set: &'s S,
         tuples: &Range<usize>,
     ) -> Result<DeviceRows<'s, D>> {
-        /// The number of values that one copy transfers.
+        /// Number of values that one copy transfers.
         const VALUES: usize = 1 << 20;
         let width = set.dimensions().len();
         if let Some(store) = self.in_place(set) {
@@ -225,7 +225,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         Ok(DeviceGroups { rows, steps, sorted, order })
     }
 
-    /// The values of a column.
+    /// Returns the values of one column.
     fn values(&self, rows: &DeviceRows<'_, D>, column: usize, len: usize) -> Result<VirtualArray<u64, D>> {
         let values = self.scratch::<u64>(len)?;
         self.write_column(rows, column, &values)?;

@@ -1,30 +1,32 @@
 //! Placement by bandwidth: computes the number of channels of each device, within the capacity of the device.
 
-/// Channels of all devices for proportional shares, or of each device if that is more.
+/// Total number of channels for proportional shares, or number per device if this gives more.
 const SHARED_CHANNELS: usize = 32;
 const SHARED_CHANNELS_EACH: usize = 8;
-/// Channel numbers stay below this.
+/// Channel numbers must be below this.
 pub(super) const CHANNELS_MAX: u64 = 1 << 16;
-/// Minimum speed-up for more channels.
+/// Least factor of speed by which more channels must be faster.
 const BETTER: f64 = 1.05;
 
-/// Input of the distribution.
+/// The input of the distribution of channels to devices.
 pub(super) struct Demand<'a> {
-    /// The pages of the array.
+    /// Number of pages of the array.
     pub(super) pages: u64,
     /// Capacity of each device in pages.
     pub(super) room: &'a [u64],
-    /// Bytes per second of each device, one entry a capacity.
+    /// Bandwidth of each device in bytes per second; one entry for each capacity.
     pub(super) bandwidths: &'a [u64],
 }
 
 impl Demand<'_> {
-    /// Channels by device, `most` at most, with the highest common speed within the capacities. If the array
-    /// does not fit at all, shares follow the capacities, and the caller refuses it.
+    /// Returns the number of channels of each device, at most `most` in all, with the highest common speed
+    /// within the capacities. If the array does not fit at all, shares follow the capacities, and the caller
+    /// returns an error.
     ///
-    /// A run of pages completes with the slowest device, so the common speed is the least ratio of bandwidth
-    /// to share. For each number of channels the greedy distribution is optimal: give each channel to the
-    /// device that is the fastest with one more; no later choice makes an earlier one worse.
+    /// Consecutive pages complete with the slowest device, so the common speed is the least ratio of
+    /// bandwidth to share. For each number of channels, the greedy distribution is optimal: it gives each
+    /// channel to the device that is the fastest with one more, and no later choice makes an earlier one
+    /// worse.
     pub(super) fn best_shares(&self, most: u32) -> Vec<u32> {
         let mut best: Option<(f64, Vec<u32>)> = None;
         for channels in 1..=most {
@@ -61,7 +63,7 @@ impl Demand<'_> {
         shares.iter().zip(self.room).all(|(&n, &room)| u64::from(n).saturating_mul(each) <= room)
     }
 
-    /// Bytes per second of all devices together.
+    /// Returns the common speed of all devices, in bytes per second.
     fn speed(&self, shares: &[u32]) -> f64 {
         let all: u32 = shares.iter().sum();
         let used = shares.iter().zip(self.bandwidths).filter(|(n, _)| **n > 0);
@@ -74,8 +76,8 @@ pub(super) fn channels_shared(devices: usize) -> u32 {
     SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
 }
 
-/// Channels in proportion to the capacity of each device, in bytes or in pages. Rounds down, so that no
-/// device exceeds its part; the largest gets at least one.
+/// Returns channels in proportion to the capacity of each device, in bytes or in pages. Rounds down, so that
+/// no device exceeds its part; the largest device gets at least one channel.
 pub(super) fn by_capacity(room: &[u64]) -> Vec<u32> {
     let all: u128 = room.iter().map(|&each| u128::from(each)).sum();
     let largest = room.iter().copied().max().unwrap_or(0);

@@ -35,7 +35,7 @@ impl fmt::Display for LimitedBy {
     }
 }
 
-/// The time for bytes at a speed; `None` for an unknown speed and a positive number of bytes.
+/// Returns the time for bytes at a speed; `None` if the speed is unknown and there are bytes.
 pub(crate) fn time_for(bytes: u64, per_second: u64) -> Option<Duration> {
     match (bytes, per_second) {
         (0, _) => Some(Duration::ZERO),
@@ -45,7 +45,7 @@ pub(crate) fn time_for(bytes: u64, per_second: u64) -> Option<Duration> {
 }
 
 impl Profile {
-    /// The least time on the bus.
+    /// Returns the least time of these bytes on the bus.
     pub(crate) fn bus_time(&self, to_device: u64, from_device: u64) -> Option<Duration> {
         let one_way = time_for(to_device, self.write)?.max(time_for(from_device, self.read)?);
         let both = if to_device == 0 || from_device == 0 { 0 } else { to_device + from_device };

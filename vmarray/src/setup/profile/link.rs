@@ -11,14 +11,14 @@ use super::Profile;
 use crate::base::error::Result;
 use crate::engine::links::reach;
 
-/// Length of one copy in bytes; for a device with little memory, 1/16 of its free memory.
+/// Bytes of one copy. For a device with little memory, 1/16 of its free memory.
 const COPY_BYTES: u64 = 64 << 20;
-/// Copies of a submission, enough to make the call negligible.
+/// Number of copies in a submission, so that the time of the call is negligible.
 const COPIES: usize = 4;
-/// Number of timed submissions after a warm-up; the best one counts.
+/// Number of timed submissions after a warm-up; the fastest one counts.
 const ROUNDS: usize = 3;
 
-/// Measured links, by the identities of the devices.
+/// Measured bandwidths of links, by the identities of both devices.
 static KNOWN: LazyLock<Mutex<HashMap<[String; 2], u64>>> = LazyLock::new(Mutex::default);
 
 impl Profile {

@@ -12,71 +12,70 @@ use backend_api::{
 use super::Profile;
 use crate::base::error::Result;
 
-/// The tested page lengths in bytes.
 const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, LONGEST];
 const LONGEST: usize = 1 << 20;
-/// The default page length, which also decides whether routes help in both directions at once.
+/// The default page length in bytes, by which the measurement also tests if routes help in both directions at
+/// once.
 const TYPICAL: usize = 64 << 10;
-/// Maximum ratio of a single copy's time to one of the default length, for longer pages.
+/// A single copy of a longer page may take at most this factor of the time of the default length.
 const BEARABLE: f64 = 1.25;
-/// Number of single copies timed at a time.
+/// Number of single copies that are timed together.
 const ALONE: usize = 3;
-/// Minimum gain of a longer page over a shorter one.
+/// A page length suffices if its speed is at least this fraction of the greatest.
 const NEARLY: f64 = 0.9;
-/// Time of an array for a page in a scan, over all threads. Shorter bus times would let the bus wait for the
-/// processor.
+/// Time that an array needs for a page in a scan, summed over all threads. If the bus were faster, it would
+/// wait for the processor.
 const WORK: Duration = Duration::from_micros(1);
 
-/// Maximum bytes of one submission of an array.
+/// Maximum bytes of one submission, as in an array.
 const BATCH_BYTES: usize = 2 << 20;
 /// Number of batches in flight in each direction.
 const IN_FLIGHT: usize = 2;
-/// Approximate time of a stream for one figure.
+/// Approximate time of a timed stream of copies.
 const STREAM: Duration = Duration::from_millis(3);
-/// Minimum bytes of such a stream.
+/// Minimum bytes of a timed stream.
 const LEAST_BYTES: usize = 2 * BATCH_BYTES;
-/// Number of timed streams; the median counts.
+/// Number of timed streams; their median counts.
 const ROUNDS: usize = 5;
-/// After this time, each stream is timed once.
+/// After this time, the measurement times each stream only once.
 const HURRY: Duration = Duration::from_millis(600);
-/// Maximum memory of each direction, on the device and in RAM.
+/// Maximum bytes of memory for each direction, on the device and in RAM.
 const MEMORY_BYTES: usize = 16 << 20;
 
-/// Memory for timing a discrete GPU: its caches hold less than half of it.
+/// Bytes of memory for timing a discrete GPU, whose caches hold less than half of it.
 const CARD_BYTES: u64 = 256 << 20;
-/// Maximum bus time of such a copy.
+/// Maximum time that copying this memory may take on the bus.
 const COPY_TIME: Duration = Duration::from_millis(5);
 
-/// Maximum bus time of batches for comparing routes.
+/// Maximum time on the bus of batches that compare routes.
 const ROUTE_TIME: Duration = Duration::from_millis(1);
-/// Maximum bytes of such batches: the longest submissions of an array are write-backs.
+/// Maximum bytes of batches that compare routes: those of write-backs, an array's longest submissions.
 const ROUTE_BYTES: usize = 8 << 20;
-/// Number of first timings of a route.
+/// Number of timings of a route at first.
 const ROUTE_ROUNDS: usize = 5;
-/// Number of further timings if it seems better.
+/// Number of further timings of a route that seems better.
 const SECOND_LOOK: usize = 7;
-/// Minimum gain of a route over the device's choice, as a fraction.
+/// Least gain of a route over the device's default, as a fraction of the time.
 const GAIN: f64 = 0.10;
-/// The lengths of pieces in order of importance, in case the time is too short for all. Default pages come
-/// first.
+/// The tested lengths of copies, the most important first, because the time may not suffice for all.
 const BY_IMPORTANCE: [u64; Routing::PIECE_BYTES.len()] = {
     let [shortest, short, typical, long, longest] = Routing::PIECE_BYTES;
     [typical, short, shortest, long, longest]
 };
-/// A route this many times slower than the fastest is dropped,
+/// A route that takes this many times as long as the fastest is dropped,
 const HOPELESS: u32 = 2;
 /// after this many timings.
 const CHANCES: usize = 2;
-/// Time limit for comparing batches.
+/// Time limit for comparing batches by all routes.
 const ROUTES_END: Duration = Duration::from_millis(450);
-/// Maximum loss of a route table in both directions at once, as a fraction: the noise.
+/// In both directions at once, a route table may be slower by this fraction, which is the noise.
 const NOISE: f64 = 0.03;
-/// Number of timings of both directions with and without the table.
+/// Number of timings of both directions with the table, and without it.
 const BOTH_ROUNDS: usize = 7;
 
 type Clock<'a> = &'a dyn Fn() -> Duration;
 
-/// State of a measurement.
+/// The state of one measurement.
 struct Scene<'a> {
     device: &'a Arc<dyn Device>,
     clock: Clock<'a>,
@@ -85,7 +84,7 @@ struct Scene<'a> {
     up: Queue<dyn Device>,
     slots: DeviceBuffer<dyn Device>,
     frames: HostBuffer<dyn Device>,
-    /// The bytes of one direction. Downloads use the first part of both memories, uploads the second.
+    /// Bytes of memory for one direction. Downloads use the first half of both memories, uploads the second.
     bytes: usize,
 }
 
@@ -95,7 +94,7 @@ enum ProbedWay {
     Up,
 }
 
-/// Restores the routing table of a device.
+/// Restores the route table of a device on drop.
 struct Restore<'a>(&'a dyn Device, Routing);
 
 impl Drop for Restore<'_> {
@@ -104,7 +103,7 @@ impl Drop for Restore<'_> {
     }
 }
 
-/// Measures a device by a clock, and restores its settings.
+/// Measures a device by a clock, and then restores the device's settings.
 pub(super) fn measure(device: &Arc<dyn Device>, clock: Clock<'_>) -> Result<Profile> {
     let _restore = Restore(&**device, device.routing());
     device.set_routing(Routing::new());
@@ -131,18 +130,19 @@ pub(super) fn measure(device: &Arc<dyn Device>, clock: Clock<'_>) -> Result<Prof
     Ok(Profile { routing, call, device_memory, search, host_memory, ..measured })
 }
 
-/// Results for one page length.
+/// Results of the measurement for one page length.
 #[derive(Clone, Copy, Debug)]
 struct Page {
     bytes: usize,
-    /// Bytes per second in streams.
+    /// Bandwidth in streams of copies, in bytes per second.
     read: u64,
     write: u64,
-    /// Time of a copy of one page and the wait for it.
+    /// Time of copying a single page, including the wait.
     alone: Duration,
 }
 
-/// The page length that is nearly best in streams, and acceptable for single misses.
+/// Returns the shortest page length that is nearly the fastest in streams, and not too slow for single
+/// misses.
 fn suited(pages: &[Page]) -> usize {
     let alone = pages.iter().find(|page| page.bytes == TYPICAL).map_or(Duration::MAX, |page| page.alone);
     let bearable =
@@ -188,8 +188,8 @@ impl<'a> Scene<'a> {
         if way == ProbedWay::Down { &self.down } else { &self.up }
     }
 
-    /// Copies between slots and frames in different orders, so that no two can be merged; `number` selects a
-    /// part of the memory.
+    /// Returns copies of pieces between slots and frames in different orders, so that none can be merged.
+    /// `number` selects a part of the memory.
     fn batch(&self, way: ProbedWay, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer<'_>> {
         let piece_bytes = piece_bytes.min(self.bytes);
         let room = self.bytes / piece_bytes;
@@ -210,8 +210,8 @@ impl<'a> Scene<'a> {
             .collect()
     }
 
-    /// Copies `bytes`, and up to a batch more, in each of the directions at the same time, like an array,
-    /// with a few batches in flight. Returns the bytes of all directions.
+    /// Copies at least `bytes` bytes in each direction at the same time, as an array does, with some batches
+    /// in flight. Returns the bytes of all directions together.
     fn stream(&self, ways: &[ProbedWay], page_bytes: usize, bytes: usize) -> Result<u64> {
         let batch_bytes = BATCH_BYTES.max(page_bytes).min(self.bytes);
         let (pages, batches) = ((batch_bytes / page_bytes).max(1), bytes.div_ceil(batch_bytes));
@@ -239,7 +239,7 @@ impl<'a> Scene<'a> {
         Ok(copied)
     }
 
-    /// Bytes per second of one such stream, over all directions.
+    /// Returns the bandwidth of one such stream, over all directions, in bytes per second.
     fn time(&self, ways: &[ProbedWay], page_bytes: usize, bytes: usize) -> Result<u64> {
         let start = (self.clock)();
         let copied = self.stream(ways, page_bytes, bytes)?;
@@ -247,17 +247,17 @@ impl<'a> Scene<'a> {
         Ok((u128::from(copied) * 1_000_000_000 / time.as_nanos().max(1)) as u64)
     }
 
-    /// Bytes of a stream for one figure, on a device of about this `speed`.
+    /// Returns the bytes of a timed stream, on a device of about this `speed`.
     fn amount(&self, speed: u64) -> usize {
         bytes_in(STREAM, speed).max(self.bytes.min(LEAST_BYTES))
     }
 
-    /// True if there is time for another round.
+    /// Returns true if there is time for another round.
     fn goes_on(&self, rounds: usize) -> bool {
         rounds == 0 || rounds < ROUNDS && self.elapsed() < HURRY
     }
 
-    /// The speed of some streams on a device of about this `speed`.
+    /// Returns the median bandwidth of some streams, on a device of about this `speed`.
     fn speed(&self, ways: &[ProbedWay], page_bytes: usize, speed: u64) -> Result<u64> {
         let mut speeds = Vec::with_capacity(ROUNDS);
         while self.goes_on(speeds.len()) {
@@ -266,7 +266,7 @@ impl<'a> Scene<'a> {
         Ok(median(speeds))
     }
 
-    /// Results for each page length. Lengths alternate, so that all see the same disturbances.
+    /// Measures each page length. The lengths alternate, so that disturbances affect all equally.
     fn pages(&self, speed: u64) -> Result<Vec<Page>> {
         let mut figures = PAGES.map(|bytes| (bytes, [const { Vec::new() }; 2], Vec::new()));
         let mut rounds = 0;
@@ -293,8 +293,8 @@ impl<'a> Scene<'a> {
         Ok(figures.map(page).into())
     }
 
-    /// Bytes per second of copies and of searches in the device's own memory, given the approximate `speed`
-    /// of its bus and the fixed time of a submission and its wait.
+    /// Returns the bytes per second of copies and of searches in the device's own memory. `speed` is the
+    /// approximate bandwidth of its bus, and `call` the fixed time of a submission and its wait.
     fn device_memory(&self, speed: u64, call: Duration) -> Result<(u64, u64)> {
         const ELEMENT: u64 = 4;
         let is_card = self.device.info().kind == DeviceKind::DiscreteGpu;
@@ -331,7 +331,7 @@ impl<'a> Scene<'a> {
         Ok((speed(copied), speed(searched)))
     }
 
-    /// The least time of some work beyond a call; `None` if it is zero.
+    /// Returns the least time of some work, minus that of a call; `None` if this is zero.
     fn best_of(
         &self,
         call: Duration,
@@ -348,7 +348,8 @@ impl<'a> Scene<'a> {
         Ok(time.checked_sub(call).filter(|time| !time.is_zero()))
     }
 
-    /// Bytes per second that this thread copies from host memory of the device; 0 if the clock stands still.
+    /// Returns the bytes per second that this thread copies from host memory; 0 if the clock does not
+    /// advance.
     fn host_memory(&self) -> u64 {
         let mut copied = vec![0; self.frames.bytes()];
         self.frames.read(0, &mut copied);
@@ -360,7 +361,7 @@ impl<'a> Scene<'a> {
         if time.is_zero() { 0 } else { (copied.len() as f64 / time.as_secs_f64()) as u64 }
     }
 
-    /// The routes that are better than the choice of a device of about this `speed`.
+    /// Returns the routes that are faster than the default of a device of about this `speed`.
     fn routing(&self, speed: u64) -> Result<Routing> {
         let mut routing = Routing::new();
         if self.device.routes().len() < 2 {
@@ -393,7 +394,7 @@ impl<'a> Scene<'a> {
         self.holds_both_ways(&routing, speed).map(|holds| if holds { routing } else { Routing::new() })
     }
 
-    /// The route of a batch that is better than the device's choice, if any.
+    /// Returns the route of a batch that is faster than the device's default, if any.
     fn best_route(&self, way: ProbedWay, pieces: usize, piece_bytes: usize) -> Result<Option<Route>> {
         let own = std::iter::once(None);
         let all: Vec<Option<Route>> =
@@ -408,8 +409,8 @@ impl<'a> Scene<'a> {
         Ok(is_gain(again[1], again[0]).then_some(best))
     }
 
-    /// The median time of a batch by each route. Routes alternate, so that all see the same disturbances;
-    /// hopeless ones are dropped early.
+    /// Returns the median time of a batch by each route. The routes alternate, so that disturbances affect
+    /// all equally; slow ones are dropped early.
     fn compare(
         &self,
         routes: &[Option<Route>],
@@ -439,7 +440,7 @@ impl<'a> Scene<'a> {
         Ok(times.into_iter().map(median).collect())
     }
 
-    /// The time of one batch and the wait for it.
+    /// Returns the time of one batch, including the wait.
     fn once(&self, route: Option<Route>, way: ProbedWay, batch: &[Transfer]) -> Result<Duration> {
         let start = (self.clock)();
         let queue = self.queue(way);
@@ -451,7 +452,7 @@ impl<'a> Scene<'a> {
         Ok((self.clock)().saturating_sub(start))
     }
 
-    /// True if a table, found for single directions, does not slow down both at once.
+    /// Returns true if a route table, which was found for single directions, does not slow down both at once.
     fn holds_both_ways(&self, routing: &Routing, speed: u64) -> Result<bool> {
         if routing.is_empty() {
             return Ok(true);
@@ -472,13 +473,13 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The middle one of some values, of which there are some.
+/// Returns the median of at least one value.
 fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
     values.sort_unstable();
     values[values.len() / 2]
 }
 
-/// True if a time is sufficiently better than that of the device's own choice.
+/// Returns true if a time is sufficiently better than that of the device's default.
 fn is_gain(time: Duration, own: Duration) -> bool {
     time.as_secs_f64() <= (1.0 - GAIN) * own.as_secs_f64()
 }

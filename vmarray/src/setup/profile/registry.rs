@@ -9,12 +9,11 @@ use backend_api::{Device, DeviceInfo, Routing};
 use super::{Profile, probe, store};
 use crate::base::error::Result;
 
-/// Profiles known in this process.
 #[derive(Debug, Default)]
 struct Known {
-    /// Declared profiles by identity of the device.
+    /// Profiles that the program has declared, by the device's identity.
     declared: HashMap<String, Profile>,
-    /// By [`key`].
+    /// Measured profiles, by [`key`].
     measured: HashMap<String, Profile>,
 }
 
@@ -25,7 +24,7 @@ fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All properties of a device that affect a measurement, in one line.
+/// Returns all properties of a device that affect a measurement, in one line.
 fn key(info: &DeviceInfo) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let text =
@@ -96,7 +95,7 @@ impl Profile {
     }
 }
 
-/// Installs the known routes in devices.
+/// Sets the copy routes of devices, if their profiles are known.
 pub(crate) fn apply_known<D: Device + ?Sized>(devices: &[Arc<D>]) {
     for device in devices {
         if let Some(profile) = Profile::known(device.info()) {
@@ -105,8 +104,8 @@ pub(crate) fn apply_known<D: Device + ?Sized>(devices: &[Arc<D>]) {
     }
 }
 
-/// The common page length of devices in bytes: the longest of their best lengths, with `otherwise` for
-/// devices without a profile.
+/// Returns one page length in bytes for all devices: the longest of their best lengths. `otherwise` counts
+/// for devices without a profile.
 pub(crate) fn suited_page_bytes(devices: &[Arc<dyn Device>], otherwise: usize) -> usize {
     let suits = |device: &Arc<dyn Device>| {
         Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes)

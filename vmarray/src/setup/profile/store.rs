@@ -13,23 +13,23 @@ use vmarray_support::private_dir::PrivateDir;
 
 use super::{Profile, classes};
 
-/// Variable with the folder, or `off`.
+/// The environment variable with the folder of profiles, or `off`.
 const VARIABLE: &str = "VMARRAY_PROFILES";
-/// The first line. Its number changes with the format, or with the method of measurement.
+/// The first line of a file. Its number changes with the format, or with the method of measurement.
 const TITLE: &str = "vmarray profile 2";
-/// The last line.
+/// The last line of a file.
 const END: &str = "end";
 
-/// Longer than any profile.
+/// Maximum bytes of a file that the library reads.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Storage of a device's profile.
+/// The folder for profiles of one device.
 pub(super) struct Kept<'a> {
     info: &'a DeviceInfo,
     folder: PrivateDir,
 }
 
-/// Opens the folder of a device's profile, unless switched off; creates a missing one.
+/// Opens or creates the folder for a device's profile; `None` if the environment switches it off.
 pub(super) fn open(info: &DeviceInfo) -> Option<Kept<'_>> {
     open_at(&folder_for(info)?, info)
 }
@@ -67,7 +67,8 @@ impl Kept<'_> {
     }
 }
 
-/// The folder of profiles; `None` for substitutes of GPUs, whose identity means nothing to the next process.
+/// Returns the folder of profiles; `None` for devices that are no GPUs, because their identity has no meaning
+/// in a later process.
 fn folder_for(info: &DeviceInfo) -> Option<PathBuf> {
     if info.kind.is_gpu() { folder(|name| std::env::var_os(name).map(PathBuf::from)) } else { None }
 }
@@ -87,7 +88,7 @@ fn folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     }
 }
 
-/// FNV-1a, 64 bits: stable between versions of the compiler, which the standard library's hashes are not.
+/// The 64-bit FNV-1a hash, because the hashes of the standard library may differ between compiler versions.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -27,7 +27,7 @@ pub trait BoxShape<const M: usize>: Shape {
     #[doc(hidden)]
     fn index(at: [usize; M]) -> Self::Index;
 
-    /// Copies out the combinations of one segment per axis, to places of memory of these strides.
+    /// Reads the elements that combine one segment per axis into memory with these strides.
     #[doc(hidden)]
     fn read_parts<S: Store>(
         &self,
@@ -38,7 +38,7 @@ pub trait BoxShape<const M: usize>: Shape {
         _: Internal,
     ) -> Result<()>;
 
-    /// Copies a region in, from memory of these strides.
+    /// Writes a box of elements, from memory with these strides.
     #[doc(hidden)]
     fn write_part<S: StoreMut>(
         &self,

@@ -98,12 +98,12 @@ where
         )
     }
 
-    /// Room for the largest window.
+    /// Returns a buffer for the largest window.
     fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<V::Element>> {
         zeroed_vec(element_count(&grown(tiles.largest(), halo))?)
     }
 
-    /// Reads the window of a box into the front of a buffer of sufficient length.
+    /// Reads the window of a box into the beginning of a buffer.
     fn window_of<'b>(
         &self,
         of: &Range<[usize; N]>,
@@ -125,13 +125,13 @@ where
     }
 }
 
-/// Returns the window of a box: its origin and extent. A buffer has its length, so neither overflows.
+/// Returns the origin and the extent of a box's window. A buffer has its length, so neither overflows.
 fn window_around<const N: usize>(of: &Range<[usize; N]>, halo: [usize; N]) -> ([isize; N], [usize; N]) {
     let origin = std::array::from_fn(|axis| of.start[axis].cast_signed() - halo[axis].cast_signed());
     (origin, grown(std::array::from_fn(|axis| of.end[axis] - of.start[axis]), halo))
 }
 
-/// An extent with a halo around it.
+/// Returns an extent, enlarged by a halo on both sides.
 fn grown<const N: usize>(extent: [usize; N], halo: [usize; N]) -> [usize; N] {
     std::array::from_fn(|axis| extent[axis].saturating_add(halo[axis].saturating_mul(2)))
 }

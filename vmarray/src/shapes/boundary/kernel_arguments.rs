@@ -23,7 +23,7 @@ use crate::ops::view::SignedBox;
 use crate::ops::view::{INTERNAL, Shape, Store, StoreMut, View};
 use crate::shapes::nd::{NdArray, NdSectionMut, NdShape};
 
-/// The values of a view at any position, as an argument of kernels.
+/// A view with a boundary mode as a kernel argument, which GPU threads read at any position.
 pub(super) struct Everywhere<'a, V, const N: usize, R, W> {
     of: BoundaryView<V, N, R, W>,
     marker: PhantomData<&'a ()>,
@@ -68,7 +68,7 @@ where
     }
 }
 
-/// Returns the modes of all axes, if devices know them.
+/// Returns the modes of all axes, if devices can apply them.
 fn modes<T: ElementMemory, const N: usize>(of: &impl Boundary<T, N>) -> Modes {
     let mode = |axis| {
         let (mode, value) = of.built_in(axis, INTERNAL)?;

@@ -19,9 +19,9 @@ use crate::ops::sealed::{Internal, Sealed};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoundaryPlace<T> {
-    /// The element at this index, which is inside.
+    /// The element at this index, which is inside of the axis.
     At(usize),
-    /// This value instead of an element.
+    /// This value, because there is no element.
     Value(T),
     /// No value: the read is an error.
     Outside,
@@ -54,12 +54,12 @@ pub enum BoundaryPlace<T> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Boundary<T, const N: usize> {
-    /// Returns the source of the value at an index along an axis of `extent` elements. For an index inside it
-    /// must return that index: windows rely on it and do not call this method. A returned index must be
-    /// inside; otherwise the read is an error.
+    /// Maps an index along an axis of `extent` elements to an element, a value or an error. An index inside
+    /// must be mapped to itself: windows rely on this and do not call the method for it. If the result is an
+    /// index outside, the read is an error.
     fn place(&self, axis: usize, index: isize, extent: usize) -> BoundaryPlace<T>;
 
-    /// Returns the library's mode of an axis, if it is one, so that devices can apply it.
+    /// Returns the mode of an axis if it is one of the library's, so that devices can apply it.
     #[doc(hidden)]
     fn built_in(&self, axis: usize, _: Internal) -> Option<(Mode, Option<T>)> {
         let _ = axis;
@@ -79,7 +79,7 @@ pub trait Boundary<T, const N: usize> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait WriteBoundary: Sealed {
-    /// True if writes outside are ignored; otherwise they are errors.
+    /// True if the mode ignores writes outside; otherwise they are errors.
     const IGNORES: bool;
 
     /// Returns true if an index is inside of an axis.
@@ -237,7 +237,7 @@ impl WriteBoundary for Unchecked {
     }
 }
 
-/// Returns the index within a period of copies, counted from the first element on.
+/// Returns the remainder of an index in a period of repetition, which begins at the first element.
 #[inline]
 fn within_period(index: isize, period: usize) -> usize {
     if index >= 0 {
@@ -247,7 +247,7 @@ fn within_period(index: isize, period: usize) -> usize {
     }
 }
 
-/// Implements a mode for all element types and numbers of axes, from its behaviour outside of an axis.
+/// Implements a mode for all element types and numbers of axes, from its result outside of an axis.
 macro_rules! modes {
     ($($Mode:ty: $kind:ident $value:expr, |$mode:ident, $index:ident, $extent:ident| $outside:expr;)*) => {$(
         impl<T: Element, const N: usize> Boundary<T, N> for $Mode {
@@ -287,7 +287,7 @@ modes! {
     });
 }
 
-/// Returns one of the elements, if there are any; `at` receives the number of the last.
+/// Returns one of the elements, or `Outside` if there are none. `at` gets the index of the last element.
 #[inline(always)]
 fn existing<T>(extent: usize, at: impl FnOnce(usize) -> usize) -> BoundaryPlace<T> {
     if extent == 0 { BoundaryPlace::Outside } else { BoundaryPlace::At(at(extent - 1)) }
@@ -317,7 +317,7 @@ impl<T, const N: usize, B: Boundary<T, N> + ?Sized> Boundary<T, N> for &B {
     }
 }
 
-/// Implements tuples with one mode for each axis.
+/// Implements the traits for tuples with one mode for each axis.
 macro_rules! tuples {
     ($($count:literal: $($B:ident $at:tt),*;)*) => {$(
         impl<T, $($B: Boundary<T, 1>),*> Boundary<T, $count> for ($($B,)*) {

@@ -86,7 +86,7 @@ where
     }
 }
 
-/// Elements at a distance.
+/// The elements of a view at a fixed distance, as an operand.
 struct At<S, const N: usize> {
     of: S,
     by: [isize; N],

@@ -45,12 +45,10 @@ pub struct BoundaryView<V, const N: usize, R, W = Checked> {
 }
 
 impl<V: Copy, const N: usize, R, W> BoundaryView<V, N, R, W> {
-    /// The view without its modes.
     pub(super) fn source(&self) -> V {
         self.view
     }
 
-    /// The mode for reads.
     pub(super) fn mode(&self) -> &R {
         &self.read
     }
@@ -118,7 +116,7 @@ where
         }
     }
 
-    /// Checks that a slice has a window's length, and that the window's indices do not overflow.
+    /// Checks that the length of a slice is that of a window, and that the window's indices do not overflow.
     fn check_window(&self, origin: [isize; N], extent: [usize; N], len: usize) -> Result<()> {
         expect_len("the window's slice", element_count(&extent)?, len)?;
         for axis in 0..N {
@@ -132,7 +130,7 @@ where
         Ok(())
     }
 
-    /// Returns a box in the view's own indices.
+    /// Returns a box as a range of the view's own indices.
     fn region(&self, start: [usize; N], extent: [usize; N]) -> Range<<V::Shape as Shape>::Index> {
         let end = std::array::from_fn(|axis| start[axis] + extent[axis]);
         V::Shape::index(start)..V::Shape::index(end)
@@ -291,7 +289,8 @@ where
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Bounded<'a, const N: usize>: View<'a, Shape: BoxShape<N>> {
-    /// Returns a view whose mode gives the values of reads outside. See [`boundary`](crate::boundary).
+    /// Returns a view with a boundary mode, which gives the values of reads outside. See
+    /// [`boundary`](crate::boundary).
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -6,18 +6,18 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::shapes::nd::{Positions, Segment, position_outside, strides};
 
-/// The parts of a window along one axis.
+/// The reads and copies that complete a window along one axis.
 pub(super) struct Axis<T> {
-    /// The elements to read, ascending, each once.
+    /// The segments of elements to read, ascending; each element once.
     pub(super) read: Vec<Segment>,
-    /// The copies within the window: from, to, count. No target of a copy is a source of another.
+    /// The copies within the window: from, to, count. No destination of a copy is the source of another.
     copies: Vec<(usize, usize, usize)>,
-    /// The places with values of the mode.
+    /// Positions in the window that get a value of the mode.
     values: Vec<(usize, T)>,
 }
 
 impl<T: Element> Axis<T> {
-    /// Classifies all indices from `origin` on, which do not overflow.
+    /// Maps all indices of a window by the mode. The window begins at `origin`; its indices do not overflow.
     pub(super) fn new<const N: usize>(
         mode: &impl Boundary<T, N>,
         axis: usize,
@@ -83,17 +83,16 @@ impl<T: Element> Axis<T> {
     }
 }
 
-/// Returns the number of indices from `origin` on before the first element.
+/// Returns the number of indices of a window before the first element.
 pub(super) fn left_of(origin: isize) -> usize {
     if origin < 0 { origin.unsigned_abs() } else { 0 }
 }
 
-/// Returns true if all of a window is inside of an axis.
 pub(super) fn is_within(origin: isize, window: usize, extent: usize) -> bool {
     window == 0 || is_inside(origin, extent) && window <= extent - origin.cast_unsigned()
 }
 
-/// Completes a window after its reads.
+/// Completes a window in memory after its elements were read.
 pub(super) fn complete<T: Element, const N: usize>(axes: &[Axis<T>; N], window: &[usize; N], into: &mut [T]) {
     let strides = strides(window);
     for axis in (0..N).rev() {

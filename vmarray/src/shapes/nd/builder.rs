@@ -119,7 +119,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray { elements: elements.build_over(backing)?, geometry })
     }
 
-    /// Returns the builder of the elements, and their geometry.
+    /// Returns the builder of the array of elements, and the layout.
     pub(super) fn into_elements(self) -> Result<(Builder<T, D>, LayoutGeometry<N>)> {
         let (geometry, len) = LayoutGeometry::new(self.shape, self.layout)?;
         let mut elements = self.elements.with_len(len);
@@ -130,8 +130,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 }
 
-/// Returns the extents of tiles that fill a page: doubles one axis after the other, as long as there is
-/// room.
+/// Returns the extents of tiles that fill a page: doubles one axis after the other while the page has room.
 fn tile_extent<const N: usize>(shape: &[usize; N], element_bytes: usize) -> [usize; N] {
     let mut room = PAGE_BYTES / element_bytes;
     let mut extent = [1; N];

@@ -14,13 +14,13 @@ use crate::base::error::Result;
 use crate::engine::pager::{ExclusiveHold, Fetch, Stream};
 use crate::ops::view::{INTERNAL, Store, StoreMut};
 
-/// The prefetch distance of a copy, in pages per channel.
+/// Prefetch distance of a copy, in pages per channel.
 const LOOKAHEAD: usize = 8;
 
-/// Copies out the combinations of one segment per axis, to the places of the segments, with strides of the
-/// memory. Neighbours along the last axis with several elements are contiguous.
+/// Reads the elements that combine one segment per axis into memory with these strides. Along the last axis
+/// that has several elements, they are contiguous in memory.
 ///
-/// The segments satisfy the conditions of [`BoxPieces::new`].
+/// The segments must satisfy the conditions of [`BoxPieces::new`].
 pub(super) fn read<S: Store, const N: usize>(
     store: &S,
     geometry: &LayoutGeometry<N>,
@@ -47,7 +47,7 @@ pub(super) fn read<S: Store, const N: usize>(
     )
 }
 
-/// Copies a box in, from memory of these strides. The box is inside of the shape.
+/// Writes a box, which is inside of the shape, from memory with these strides.
 pub(super) fn write<S: StoreMut, const N: usize>(
     store: &S,
     geometry: &LayoutGeometry<N>,
@@ -69,7 +69,7 @@ pub(super) fn write<S: StoreMut, const N: usize>(
     })
 }
 
-/// Writes one value to a box. The box is inside of the shape.
+/// Writes one value to a box, which is inside of the shape.
 pub(super) fn fill<T: Element, D: Device, const N: usize>(
     array: &VirtualArray<T, D>,
     geometry: &LayoutGeometry<N>,
@@ -91,7 +91,7 @@ pub(super) fn fill<T: Element, D: Device, const N: usize>(
     })
 }
 
-/// Runs code on the elements of the page of each piece.
+/// Runs a function on the elements of the page of each piece.
 fn change<T: Element, D: Device, const N: usize>(
     array: &VirtualArray<T, D>,
     geometry: &LayoutGeometry<N>,
@@ -119,8 +119,8 @@ fn change<T: Element, D: Device, const N: usize>(
     )
 }
 
-/// Runs code on all pieces, holding each page once. Prefetches the pages of the pieces for which
-/// `is_fetched` returns true.
+/// Runs a function on all pieces; holds each page once. Prefetches the pages of pieces for which `is_fetched`
+/// returns true.
 fn visit<T: Element, D: Device, H, const N: usize>(
     array: &VirtualArray<T, D>,
     pieces: &BoxPieces<'_, N>,
@@ -155,14 +155,14 @@ fn visit<T: Element, D: Device, H, const N: usize>(
     Ok(())
 }
 
-/// A prefetch of pages that are about to be used, in order, in batches.
+/// Prefetch of pages that a copy uses in order, in batches.
 struct BoxAhead<'a, T: Element, D: Device, I: Iterator<Item = usize>> {
     array: &'a VirtualArray<T, D>,
-    /// Pages whose fetch has not started.
+    /// Pages whose prefetch has not started.
     rest: Peekable<I>,
-    /// The number of pages with a started fetch that were not used yet.
+    /// Number of pages whose prefetch has started, and that the copy has not used.
     pending: usize,
-    /// The greatest number of such pages; below two, nothing is prefetched.
+    /// The limit of `pending`; below two, nothing is prefetched.
     window: usize,
 }
 
@@ -174,7 +174,7 @@ impl<'a, T: Element, D: Device, I: Iterator<Item = usize>> BoxAhead<'a, T, D, I>
         Self { array, rest: pages.peekable(), pending: 0, window }
     }
 
-    /// Advances before each page is used.
+    /// Advances by one page; call this before the use of each page.
     fn step(&mut self) {
         if self.window < 2 {
             return;
@@ -202,10 +202,10 @@ impl<'a, T: Element, D: Device, I: Iterator<Item = usize>> BoxAhead<'a, T, D, I>
     }
 }
 
-/// Elements, the index of the first relevant one, and the strides of a block of them.
+/// A slice of elements, the index of its first relevant one, and the strides of a block.
 type Strided<'s, E, const N: usize> = (E, usize, &'s [usize; N]);
 
-/// Copies a block of elements, row by row. Elements along the last axis with several are contiguous.
+/// Copies a block of elements, row by row. Elements along the last axis that has several are contiguous.
 fn copy_block<T: Copy, const N: usize>(
     extent: &[usize; N],
     (from, from_at, from_strides): Strided<'_, &[T], N>,
@@ -224,7 +224,7 @@ fn copy_block<T: Copy, const N: usize>(
     }
 }
 
-/// Returns the first axis of a row that is contiguous on both sides, and that row's length.
+/// Returns the first axis from which on a block is contiguous on both sides, and the length of such a row.
 fn rows<const N: usize>(extent: &[usize; N], a: &[usize; N], b: &[usize; N]) -> (usize, usize) {
     let (mut axis, mut len) = (N - 1, extent[N - 1]);
     while axis > 0 && (extent[axis - 1] == 1 || a[axis - 1] == len && b[axis - 1] == len) {
@@ -234,7 +234,7 @@ fn rows<const N: usize>(extent: &[usize; N], a: &[usize; N], b: &[usize; N]) -> 
     (axis, len)
 }
 
-/// Returns the positions in a block at which its rows begin.
+/// Returns the positions in a block at which its contiguous rows begin.
 fn row_starts<const N: usize>(extent: &[usize; N], axis: usize) -> Positions<N> {
     Positions::new([0; N]..std::array::from_fn(|at| if at < axis { extent[at] } else { 1 }))
 }

@@ -19,19 +19,20 @@ use crate::base::error::{ErrorKind, Result};
 pub enum NdLayout<const N: usize> {
     /// Row-major: the last axis varies fastest. A page holds as many elements as fit.
     RowMajor,
-    /// Each page holds one tile of these extents, row-major within; tiles follow one another in row-major
-    /// order. Tiles at the far edges are stored whole, with hidden padding.
+    /// Each page stores one tile of these extents, in row-major order; the tiles follow one another in
+    /// row-major order. Tiles at the far edges are stored whole, with hidden padding.
     ///
-    /// With this layout a box touches few pages, such as a block of an image or volume, or a window around an
+    /// With this layout a box is on few pages, such as a block of an image or volume, or a window around an
     /// element.
     Tiled([usize; N]),
 }
 
-/// The arithmetic of a layout.
+/// A storage layout with its shape: computes the positions of elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayoutGeometry<const N: usize> {
     pub(crate) shape: [usize; N],
-    /// The distance between neighbours along each axis: in the whole array or, if tiled, within a tile.
+    /// The distance in storage between neighbours along each axis: in the whole array or, if tiled, within a
+    /// tile.
     pub(crate) strides: [usize; N],
     pub(crate) tiling: Option<Tiling<N>>,
 }
@@ -39,18 +40,17 @@ pub(crate) struct LayoutGeometry<const N: usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiling<const N: usize> {
     pub(crate) tile: [usize; N],
-    /// Binary logarithms of the extents, if all are powers of two.
+    /// Binary logarithms of the tile's extents, if all are powers of two.
     shifts: Option<[u32; N]>,
-    /// Tiles along each axis.
+    /// Number of tiles along each axis.
     pub(crate) counts: [usize; N],
-    /// The distance between neighbouring tiles along each axis, in tiles.
+    /// The distance between neighbouring tiles along each axis, as a number of tiles.
     pub(crate) tile_strides: [usize; N],
-    /// Elements of a tile.
     pub(crate) len: usize,
 }
 
 impl<const N: usize> LayoutGeometry<N> {
-    /// Checks a shape and a layout; also returns the number of stored elements.
+    /// Checks a shape and a layout. Returns the geometry and the number of stored elements.
     pub(crate) fn new(shape: [usize; N], layout: NdLayout<N>) -> Result<(Self, usize)> {
         const { assert!(N > 0, "an array must have at least one axis") };
         let len = shape::element_count(&shape)?;
@@ -72,7 +72,7 @@ impl<const N: usize> LayoutGeometry<N> {
         Ok((Self { shape, strides: shape::strides(&tile), tiling: Some(tiling) }, stored))
     }
 
-    /// Returns the geometry of a store of `got` elements, row by row.
+    /// Returns the row-major geometry of a store with `got` elements.
     pub(crate) fn row_major(shape: [usize; N], got: usize) -> Result<Self> {
         let (geometry, expected) = Self::new(shape, NdLayout::RowMajor)?;
         if expected != got {
@@ -81,7 +81,7 @@ impl<const N: usize> LayoutGeometry<N> {
         Ok(geometry)
     }
 
-    /// The number of stored elements, including padding.
+    /// Returns the number of stored elements, including padding.
     pub(crate) fn stored_len(&self) -> usize {
         self.tiling
             .map_or_else(|| shape::volume(&self.shape), |tiling| shape::volume(&tiling.counts) * tiling.len)
@@ -91,7 +91,7 @@ impl<const N: usize> LayoutGeometry<N> {
         self.tiling.map_or(NdLayout::RowMajor, |tiling| NdLayout::Tiled(tiling.tile))
     }
 
-    /// Returns the index of the element at a position in the shape, in order of storage.
+    /// Returns the index in storage of the element at a position, which must be inside of the shape.
     #[inline(always)]
     pub(crate) fn index_of(&self, at: &[usize; N]) -> usize {
         let mut index = 0;
@@ -119,8 +119,7 @@ impl<const N: usize> LayoutGeometry<N> {
         index
     }
 
-    /// Returns the position of an element by its number in order of storage; `None` for padding and beyond
-    /// the end.
+    /// Returns the position of the element at an index in storage; `None` for padding and after the end.
     pub(crate) fn position_of(&self, index: usize) -> Option<[usize; N]> {
         let at = match &self.tiling {
             None => unravel(&self.shape, index)?,
@@ -133,7 +132,8 @@ impl<const N: usize> LayoutGeometry<N> {
         (0..N).all(|axis| at[axis] < self.shape[axis]).then_some(at)
     }
 
-    /// Returns the elements of a box as ranges of storage, ascending. Touching ranges are not merged.
+    /// Returns the elements of a box as ascending ranges of indices in storage. Adjacent ranges are not
+    /// merged.
     pub(crate) fn ranges(&self, of: &PositionBox<N>) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
         let shape = self.shape;
         let geometry = *self;
@@ -149,7 +149,7 @@ impl<const N: usize> LayoutGeometry<N> {
         plain.into_iter().flatten().chain(tiles.into_iter().flatten())
     }
 
-    /// Returns the part of a box in a tile, in positions within the tile.
+    /// Returns the part of a box in a tile, as positions within the tile.
     fn part_of_tile(&self, tiling: &Tiling<N>, at: [usize; N], of: &PositionBox<N>) -> PositionBox<N> {
         let start = tiling.start_of(at);
         let part = shape::intersection(&tiling.positions_of(at), of);
@@ -158,7 +158,8 @@ impl<const N: usize> LayoutGeometry<N> {
         })
     }
 
-    /// Returns the pages of a box, as ascending ranges that neither overlap nor are empty.
+    /// Returns the pages that store elements of a box, as ascending ranges that do not overlap and are not
+    /// empty.
     pub(crate) fn pages(
         &self,
         of: &PositionBox<N>,
@@ -178,7 +179,7 @@ impl<const N: usize> LayoutGeometry<N> {
 }
 
 impl<const N: usize> Tiling<N> {
-    /// Returns the tiles that a box touches, as a box of tiles.
+    /// Returns the positions of the tiles that contain elements of a box, as a box of tiles.
     fn touched_box(&self, of: &PositionBox<N>) -> PositionBox<N> {
         if shape::is_void(of) {
             return [0; N]..[0; N];
@@ -188,12 +189,12 @@ impl<const N: usize> Tiling<N> {
         })
     }
 
-    /// Returns the tiles that a box touches, in order of storage.
+    /// Returns the positions of the tiles that contain elements of a box, in order of storage.
     pub(crate) fn touched(&self, of: &PositionBox<N>) -> Positions<N> {
         Positions::new(self.touched_box(of))
     }
 
-    /// Returns the index of a tile, which is that of its page.
+    /// Returns the index of a tile, which is the index of its page.
     pub(crate) fn number_of(&self, at: &[usize; N]) -> usize {
         shape::dot(at, &self.tile_strides)
     }
@@ -202,14 +203,14 @@ impl<const N: usize> Tiling<N> {
         std::array::from_fn(|axis| at[axis] * self.tile[axis])
     }
 
-    /// Returns the positions of a tile's places, including padding.
+    /// Returns the box of positions of a tile, including padding.
     pub(crate) fn positions_of(&self, at: [usize; N]) -> PositionBox<N> {
         let start = self.start_of(at);
         start..std::array::from_fn(|axis| start[axis].saturating_add(self.tile[axis]))
     }
 }
 
-/// Returns the position of an element by its number in row-major order.
+/// Returns the position of an element, from its index in row-major order.
 pub(crate) fn unravel<const N: usize>(shape: &[usize; N], index: usize) -> Option<[usize; N]> {
     let mut rest = index;
     let mut at = [0; N];
@@ -220,12 +221,12 @@ pub(crate) fn unravel<const N: usize>(shape: &[usize; N], index: usize) -> Optio
     (rest == 0).then_some(at)
 }
 
-/// The ranges of a box in a row-major shape: each as long as possible, except that the last of one slab
-/// may touch the first of the next.
+/// The ranges of a box in a row-major shape: each is as long as possible, except that the last range of one
+/// slab may touch the first of the next.
 #[derive(Clone, Debug)]
 pub(crate) struct BoxRuns<const N: usize> {
     strides: [usize; N],
-    /// The starts of the ranges.
+    /// The position at which each range begins.
     starts: Positions<N>,
     len: usize,
 }
@@ -246,7 +247,7 @@ impl<const N: usize> BoxRuns<N> {
     }
 }
 
-/// Returns the first of the axes that a box covers without gaps in a row-major shape.
+/// Returns the first axis from which on a box covers a row-major shape without gaps.
 fn run_axis<const N: usize>(shape: &[usize; N], of: &PositionBox<N>) -> usize {
     let mut axis = N - 1;
     while axis > 0 && of.start[axis] == 0 && of.end[axis] == shape[axis] {
@@ -265,7 +266,7 @@ impl<const N: usize> Iterator for BoxRuns<N> {
     }
 }
 
-/// Merges ranges that touch.
+/// Merges adjacent ranges.
 pub(super) fn merged(ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = Range<usize>> {
     let mut ranges = ranges.peekable();
     std::iter::from_fn(move || {

@@ -12,10 +12,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::view::{INTERNAL, Shape as _, Store, StoreMut, View as _};
 
-/// The index type of an `ndarray` array of a box.
+/// The index type of an `ndarray` array with the axes of a box.
 pub(super) type Dim<const M: usize> = <[usize; M] as IntoDimension>::Dim;
 
-/// Returns the box at a start with the shape of an `ndarray` view.
+/// Returns the box that begins at `start` and has the shape of an `ndarray` view.
 fn box_like<const N: usize, const M: usize>(
     view: &NdShape<N, M>,
     start: [usize; M],
@@ -25,7 +25,7 @@ fn box_like<const N: usize, const M: usize>(
     shape::check_extent(&view.extents, start, shape.try_into().map_err(|_| rank)?)
 }
 
-/// Copies the box at a start into a view of its shape.
+/// Copies the box that begins at `start` into an `ndarray` view of its shape.
 pub(super) fn read<S: Store, E: Dimension, const N: usize, const M: usize>(
     (store, view): (&S, NdShape<N, M>),
     start: [usize; M],
@@ -41,7 +41,7 @@ pub(super) fn read<S: Store, E: Dimension, const N: usize, const M: usize>(
     Ok(())
 }
 
-/// Copies a view to the box of its shape at a start.
+/// Copies an `ndarray` view to the box of its shape that begins at `start`.
 pub(super) fn write<S: StoreMut, E: Dimension, const N: usize, const M: usize>(
     (store, view): (&S, NdShape<N, M>),
     start: [usize; M],
@@ -59,7 +59,7 @@ pub(super) fn write<S: StoreMut, E: Dimension, const N: usize, const M: usize>(
     }
 }
 
-/// Values of a box in row-major order, as an array.
+/// Converts the values of a box in row-major order to an `ndarray` array.
 pub(super) fn array<T, const M: usize>(of: &PositionBox<M>, values: Vec<T>) -> Result<Array<T, Dim<M>>>
 where
     [usize; M]: IntoDimension,
@@ -70,9 +70,9 @@ where
     })
 }
 
-/// Copies an `ndarray` array row by row, with any strides, to an array over the [devices of the
-/// machine](crate::devices). Arrays whose number of axes is known at run time alone (`ArrayD`) must have
-/// `N`.
+/// Copies an `ndarray` array with any strides, row by row, to an array on the [devices of the
+/// machine](crate::devices). An array whose number of axes is known only at run time (`ArrayD`) must have `N`
+/// axes.
 ///
 /// # Errors
 /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`NdArray::new`] and
@@ -98,7 +98,7 @@ impl<T: Element, E: Dimension, const N: usize> TryFrom<Array<T, E>> for NdArray<
     }
 }
 
-/// Copies all elements to RAM, row-major for any layout. For up to six axes, as in `ndarray`.
+/// Copies all elements to RAM, in row-major order. For up to six axes, as in `ndarray`.
 ///
 /// # Errors
 /// The errors of [`to_ndarray`](NdView::to_ndarray).

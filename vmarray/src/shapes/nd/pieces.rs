@@ -14,7 +14,7 @@ pub struct Segment {
     pub(crate) place: usize,
 }
 
-/// A box as one segment an axis, which fills memory from its start on.
+/// Returns a box as one segment per axis, which fills memory from its beginning.
 pub(crate) fn segments_of<const N: usize>(of: &PositionBox<N>) -> [Segment; N] {
     std::array::from_fn(|axis| {
         let (start, end) = (of.start[axis], of.end[axis]);
@@ -22,45 +22,45 @@ pub(crate) fn segments_of<const N: usize>(of: &PositionBox<N>) -> [Segment; N] {
     })
 }
 
-/// The intersection of some boxes and a page, or a part of it; not empty.
+/// The part of some boxes that one page stores, or a part of that; not empty.
 #[derive(Clone, Debug)]
 pub(super) struct PagePiece<const N: usize> {
     pub(super) page: usize,
-    /// True if a single box has all elements of the page, ignoring padding.
+    /// True if the boxes contain all elements of the page, ignoring padding.
     pub(super) whole: bool,
     pub(super) extent: [usize; N],
-    /// The first element, counted from the page's first.
+    /// The index in the page of the piece's first element.
     pub(super) at: usize,
-    /// The first element in the memory outside.
+    /// The index in the program's memory of the piece's first element.
     pub(super) place: usize,
 }
 
-/// The pieces of all boxes that are combinations of one segment per axis, ascending by page.
+/// Iterates over all pieces of the boxes that combine one segment per axis, ascending by page.
 ///
-/// The axes are divided into cells: tiles or, row-major, blocks that are contiguous both in the array and
-/// outside. The iterator returns all pieces of a cell together.
+/// The axes are divided into cells: tiles or, in row-major arrays, blocks that are contiguous both in the
+/// array and in the program's memory. The iterator returns all pieces of a cell together.
 #[derive(Clone)]
 pub(super) struct BoxPieces<'a, const N: usize> {
     geometry: &'a LayoutGeometry<N>,
-    /// None of them is empty.
+    /// The segments of each axis; none is empty.
     segments: [&'a [Segment]; N],
-    /// The distance between neighbours along each axis of the memory outside.
+    /// The distance between neighbours along each axis, in the program's memory.
     strides: [usize; N],
-    /// Row-major, the elements of a page.
+    /// Number of elements of a page, in row-major arrays.
     page_len: usize,
-    /// The extents of a cell.
     cell: [usize; N],
-    /// The first axis that a cell covers entirely, and the first that the box covers, in row-major arrays.
+    /// In row-major arrays, the first axis from which on a cell covers the array, and the first one from
+    /// which on it covers the box.
     inner: usize,
     run_axis: usize,
     begin: [AxisPart; N],
-    /// The first parts of the current cell, and the current parts; `None` at the end.
+    /// The first parts of the present cell along each axis, and the present parts; `None` at the end.
     next: Option<([AxisPart; N], [AxisPart; N])>,
-    /// The rest of a row-major block.
+    /// The rest of the present block, in row-major arrays.
     block: Option<RowBlock>,
 }
 
-/// Elements of an axis in one cell and in one segment.
+/// The elements along one axis that are in one cell and in one segment.
 #[derive(Clone, Copy, Default)]
 struct AxisPart {
     segment: usize,
@@ -70,19 +70,19 @@ struct AxisPart {
     place: usize,
 }
 
-/// Elements that are contiguous in a row-major array and in the memory outside.
+/// Elements that are contiguous in a row-major array and in the program's memory.
 #[derive(Clone)]
 struct RowBlock {
     start: usize,
     end: usize,
     place: usize,
-    /// The contiguous elements in the array that contain these.
+    /// The range of the array that contains the elements.
     run: Range<usize>,
 }
 
 impl<'a, const N: usize> BoxPieces<'a, N> {
-    /// The segments ascend, are inside of the shape and have places in the memory. None is empty, unless
-    /// it is the only one of its axis: then there are no pieces.
+    /// The segments must ascend, be inside of the shape, and be inside of the memory. An empty segment must
+    /// be the only one of its axis; then there are no pieces.
     pub(super) fn new(
         geometry: &'a LayoutGeometry<N>,
         segments: [&'a [Segment]; N],
@@ -134,7 +134,7 @@ impl<'a, const N: usize> BoxPieces<'a, N> {
         }
     }
 
-    /// Advances to the next parts of a cell, and of the cells one after the other: the last axis counts
+    /// Advances to the next combination of parts, within a cell and from cell to cell; the last axis varies
     /// fastest.
     fn next_parts(&mut self) -> Option<[AxisPart; N]> {
         let (mut first, mut at) = self.next.take()?;
@@ -161,7 +161,7 @@ impl<'a, const N: usize> BoxPieces<'a, N> {
         Some(parts)
     }
 
-    /// Returns the place of parts in the memory outside.
+    /// Returns the index of a combination of parts in the program's memory.
     fn place(&self, parts: &[AxisPart; N]) -> usize {
         (0..N).map(|axis| parts[axis].place * self.strides[axis]).sum()
     }

@@ -34,7 +34,7 @@ pub struct NdShape<const N: usize, const M: usize = N> {
     pub(crate) geometry: LayoutGeometry<N>,
     start: [usize; N],
     pub(crate) extents: [usize; M],
-    /// The store's axes that belong to the view, ascending.
+    /// The axes of the store that the view shows, ascending.
     axes: [usize; M],
 }
 
@@ -45,8 +45,8 @@ impl<const N: usize> NdShape<N> {
 }
 
 impl NdShape<1> {
-    /// Returns a range of a store of one axis. For reading alone, since it does not contain the store's
-    /// end.
+    /// Returns the shape of a range of a store with one axis. Only for reads, because it does not contain the
+    /// end of the store.
     pub(crate) fn line(range: Range<usize>) -> Self {
         let geometry = LayoutGeometry { shape: [range.end], strides: [1], tiling: None };
         Self { geometry, start: [range.start], extents: [range.len()], axes: [0] }
@@ -54,7 +54,7 @@ impl NdShape<1> {
 }
 
 impl<const N: usize, const M: usize> NdShape<N, M> {
-    /// Returns the store's position for a position of the view.
+    /// Returns the position in the store for a position of the view.
     #[inline(always)]
     fn position(&self, at: &[usize; M]) -> [usize; N] {
         let mut position = self.start;
@@ -64,7 +64,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         position
     }
 
-    /// Returns the store's box for a box of the view.
+    /// Returns the box of the store for a box of the view.
     fn bounds(&self, of: &PositionBox<M>) -> PositionBox<N> {
         let start = self.position(&of.start);
         let mut end = start.map(|at| at + 1);
@@ -74,7 +74,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         start..end
     }
 
-    /// Maps values of the view's axes to axes of the store; `others` returns the values of the rest.
+    /// Assigns values of the view's axes to the store's axes; `others` returns the values of the other axes.
     fn spread<S>(&self, of: [S; M], others: impl FnMut(usize) -> S) -> [S; N] {
         let mut spread = std::array::from_fn(others);
         for (axis, one) in of.into_iter().enumerate() {
@@ -83,8 +83,8 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         spread
     }
 
-    /// Copies out the combinations of one segment per axis, to places of memory of these strides. The
-    /// segments ascend, and are inside of the view.
+    /// Reads the elements that combine one segment per axis into memory with these strides. The segments must
+    /// ascend, and be inside of the view.
     pub(crate) fn read_segments<S: Store>(
         &self,
         store: &S,
@@ -101,7 +101,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         copy::read(store, &self.geometry, segments, self.spread(strides, |_| 0), into)
     }
 
-    /// Copies a region in, from memory of these strides.
+    /// Writes a box of elements, from memory with these strides.
     pub(crate) fn write<S: StoreMut>(
         &self,
         store: &S,
@@ -112,12 +112,12 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         copy::write(store, &self.geometry, &self.bounds(of), self.spread(strides, |_| 0), from)
     }
 
-    /// Returns the start of the view along one of its own axes.
+    /// Returns the start of the view along one of the view's axes.
     fn start_of(&self, axis: usize) -> usize {
         self.start[self.axes[axis]]
     }
 
-    /// Returns the view without one of its axes, at an index along that axis.
+    /// Returns the view with a fixed index along one axis, which it no longer has.
     pub(super) fn project<const K: usize>(&self, axis: usize, index: usize) -> Result<NdShape<N, K>> {
         const { assert!(K > 0 && K + 1 == M, "a projection must have one axis less than its source") };
         shape::check_axis(axis, M)?;
@@ -135,7 +135,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         })
     }
 
-    /// Returns the index of an element along an axis of the view, as an expression.
+    /// Returns an expression for the index of an element along an axis of the view.
     pub(super) fn coordinate<T>(&self, axis: usize) -> Expr<T, u64> {
         let of_store = coordinate(&self.geometry, self.axes[axis]);
         match self.start_of(axis) {
@@ -144,7 +144,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         }
     }
 
-    /// Returns the condition that an element of the store is in a box of it; `None` if all are.
+    /// Returns the condition that an element of the store is in a box; `None` if all elements are.
     fn inside<T>(&self, of: &PositionBox<N>) -> Option<Expr<T, bool>> {
         let geometry = &self.geometry;
         let stored = |axis: usize| match &geometry.tiling {
@@ -162,8 +162,8 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
             .reduce(|all, one| all & one)
     }
 
-    /// Returns the first axis of the store along which a box has several indices. Also returns the extent
-    /// of tiles there, if a later axis divides the box into tiles: elements are then not stored in
+    /// Returns the first axis of the store along which a box has several indices, and the tile's extent along
+    /// this axis, if a later axis divides the box into tiles. The box's elements are then not stored in
     /// row-major order.
     fn axis_out_of_order(&self, of: &PositionBox<N>) -> Option<(usize, usize)> {
         let tile = self.geometry.tiling.filter(|_| !shape::is_void(of))?.tile;
@@ -173,12 +173,12 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     }
 }
 
-/// Returns a value, divided unless the divisor is 1.
+/// Returns an expression for a quotient, without a division by 1.
 fn divided<T>(value: Expr<T, u64>, by: usize) -> Expr<T, u64> {
     if by == 1 { value } else { value / by as u64 }
 }
 
-/// Returns the index of an element of a store along one of its axes, as an expression.
+/// Returns an expression for the index of an element of a store along one of its axes.
 fn coordinate<T, const N: usize>(geometry: &LayoutGeometry<N>, axis: usize) -> Expr<T, u64> {
     let stride = geometry.strides[axis];
     let Some(tiling) = &geometry.tiling else {
@@ -191,7 +191,7 @@ fn coordinate<T, const N: usize>(geometry: &LayoutGeometry<N>, axis: usize) -> E
     (if axis == 0 { tiles } else { tiles % counts }) * tile + within
 }
 
-/// Divides a box before an index along an axis; an index outside counts as the nearest end.
+/// Divides a box at an index along an axis. An index outside counts as the nearest end.
 fn cut<const M: usize>(of: &PositionBox<M>, axis: usize, at: usize) -> (PositionBox<M>, PositionBox<M>) {
     let at = at.clamp(of.start[axis], of.end[axis]);
     let (mut before, mut after) = (of.clone(), of.clone());
@@ -403,7 +403,7 @@ mod tests {
     use crate::prelude::*;
 
     proptest! {
-        /// Elements come in batches, and all of them in the order of nested loops.
+        /// For any size of batches, the batches must contain all elements in row-major order.
         #[test]
         fn elements_come_in_row_major_order_for_any_batch(
             shape in [1_usize..9, 1_usize..9, 1_usize..9],

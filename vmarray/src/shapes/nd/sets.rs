@@ -7,11 +7,10 @@ use crate::base::memory::zeroed_vec;
 use crate::index_sets::{Dimension, Tuples, distinct};
 use crate::ops::view::Shape as _;
 
-/// The number of tuples that are read at a time.
 const CHUNK: usize = 4096;
 
-/// Returns the places of a set's tuples in the store of a view. `axes` are the labels of the columns with
-/// the indices.
+/// Returns the indices in the store of the elements at a set's tuples. `axes` are the labels of the columns
+/// with the indices along each axis of the view.
 pub(super) fn places<S: Tuples + ?Sized, const N: usize, const M: usize>(
     view: &NdShape<N, M>,
     set: &S,

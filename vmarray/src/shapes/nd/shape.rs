@@ -7,9 +7,8 @@ use crate::base::error::{self, ErrorKind, Result};
 /// A half-open box of positions, from the first to one past the last along each axis.
 pub(crate) type PositionBox<const N: usize> = Range<[usize; N]>;
 
-/// Returns the number of elements of a shape.
-///
-/// The product of all extents except for zeroes must fit, so that strides fit as well.
+/// Returns the number of elements of a shape. The product of all extents that are not zero must fit, so that
+/// strides fit as well.
 pub(crate) fn element_count<const N: usize>(shape: &[usize; N]) -> Result<usize> {
     let product = shape.iter().filter(|extent| **extent > 0).try_fold(1_usize, |n, &e| n.checked_mul(e));
     match product {
@@ -18,7 +17,8 @@ pub(crate) fn element_count<const N: usize>(shape: &[usize; N]) -> Result<usize>
     }
 }
 
-/// Returns the distance between neighbours along each axis, in row-major order of a checked shape.
+/// Returns the distance between neighbours along each axis, in row-major order. The caller has checked the
+/// shape.
 pub(crate) fn strides<const N: usize>(shape: &[usize; N]) -> [usize; N] {
     let mut strides = [1; N];
     for axis in (1..N).rev() {
@@ -27,34 +27,31 @@ pub(crate) fn strides<const N: usize>(shape: &[usize; N]) -> [usize; N] {
     strides
 }
 
-/// The extents of a box.
 pub(crate) fn extent<const N: usize>(of: &PositionBox<N>) -> [usize; N] {
     std::array::from_fn(|axis| of.end[axis] - of.start[axis])
 }
 
-/// Returns the number of elements of a box inside of a shape.
+/// Returns the number of elements of a box with this extent, which is inside of a shape.
 pub(crate) fn volume<const N: usize>(extent: &[usize; N]) -> usize {
     extent.iter().product()
 }
 
-/// Returns the distance of a position from the first one in memory of these strides.
+/// Returns the distance in memory of a position from the first one, for these strides.
 #[inline(always)]
 pub(crate) fn dot<const N: usize>(at: &[usize; N], strides: &[usize; N]) -> usize {
     at.iter().zip(strides).map(|(at, stride)| at * stride).sum()
 }
 
-/// Returns true if a box has no elements.
 pub(crate) fn is_void<const N: usize>(of: &PositionBox<N>) -> bool {
     (0..N).any(|axis| of.start[axis] >= of.end[axis])
 }
 
-/// Returns the intersection of two boxes; may be empty.
+/// Returns the intersection of two boxes, which may be empty.
 pub(crate) fn intersection<const N: usize>(a: &PositionBox<N>, b: &PositionBox<N>) -> PositionBox<N> {
     let start = std::array::from_fn(|axis| a.start[axis].max(b.start[axis]));
     start..std::array::from_fn(|axis| a.end[axis].min(b.end[axis]).max(start[axis]))
 }
 
-/// Checks that a position is inside of a shape.
 #[inline(always)]
 pub(crate) fn check_position<const N: usize>(shape: &[usize; N], at: &[usize; N]) -> Result<()> {
     for axis in 0..N {
@@ -65,14 +62,15 @@ pub(crate) fn check_position<const N: usize>(shape: &[usize; N], at: &[usize; N]
     Ok(())
 }
 
-/// Out of line, so that the check costs callers one comparison per axis.
+/// Returns the error of [`check_position`]. A separate function, so that the check costs callers one
+/// comparison per axis.
 #[cold]
 #[inline(never)]
 pub(crate) fn position_outside(axis: usize, index: i128, extent: usize) -> crate::Error {
     ErrorKind::PositionOutside { axis, index, extent }.into()
 }
 
-/// Checks a box, given by any kind of range of positions, against a shape.
+/// Converts any kind of range of positions to a box, and checks that the box is inside of a shape.
 pub(crate) fn check_box<const N: usize>(
     shape: &[usize; N],
     bounds: impl RangeBounds<[usize; N]>,
@@ -100,17 +98,15 @@ pub(crate) fn check_box<const N: usize>(
     Ok(start..end)
 }
 
-/// Checks that an axis exists.
 pub(crate) fn check_axis(axis: usize, axes: usize) -> Result<()> {
     if axis < axes { Ok(()) } else { Err(ErrorKind::NoSuchAxis { axis, axes }.into()) }
 }
 
-/// Checks that a slice has the length of a box.
 pub(crate) fn expect_len<const N: usize>(of: &PositionBox<N>, got: usize) -> Result<()> {
     error::expect_len("the slice of the box", volume(&extent(of)), got)
 }
 
-/// Checks that a box of an extent at a start is inside of a shape.
+/// Checks that a box with this start and extent is inside of a shape, and returns the box.
 #[cfg(feature = "ndarray")]
 pub(crate) fn check_extent<const N: usize>(
     shape: &[usize; N],
@@ -120,7 +116,7 @@ pub(crate) fn check_extent<const N: usize>(
     check_box(shape, start..std::array::from_fn(|axis| start[axis].saturating_add(extent[axis])))
 }
 
-/// Iterates over the positions of a box from its start, the last axis fastest.
+/// Iterates over the positions of a box; the last axis varies fastest.
 #[derive(Clone, Debug)]
 pub(crate) struct Positions<const N: usize> {
     of: PositionBox<N>,

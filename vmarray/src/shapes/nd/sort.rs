@@ -20,7 +20,7 @@ use crate::ops::scan::PIECE_BYTES;
 use crate::ops::sort::{KeyOrder, Sort as _, SortKey, is_unsupported, sort};
 use crate::ops::view::{INTERNAL, Linear, Section, SectionMut, Shape as _, StoreMut, ViewMut as _};
 
-/// Exchanges the two inner axes of three, given their extents.
+/// Exchanges the two inner axes of an array with three axes of the given extents.
 #[kernel(crate = vmarray_kernel)]
 fn transposed<T: KernelNumber + ElementMemory>(
     at: At<1>,
@@ -33,7 +33,6 @@ fn transposed<T: KernelNumber + ElementMemory>(
     out.set(of[(line / middle * middle * last + place * middle + line % middle) as usize]);
 }
 
-/// Sorts each line along an axis.
 pub(super) fn sort_axis<S: StoreMut<Element: SortKey>, const N: usize, const M: usize>(
     (store, region): (&S, NdShape<N, M>),
     axis: usize,
@@ -60,8 +59,8 @@ pub(super) fn sort_axis<S: StoreMut<Element: SortKey>, const N: usize, const M: 
     by_pieces(store, &region, axis)
 }
 
-/// Sorts lines on the devices that store them, if these are GPUs: by their elements, and then by their
-/// numbers.
+/// Sorts lines on the devices that store them, if these are GPUs. Sorts all elements by value, and then by
+/// the number of their line.
 fn on_devices<S: StoreMut<Element: SortKey>>(
     store: &S,
     range: &Range<usize>,

@@ -163,7 +163,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdBuilder<T, N, D> {
     }
 }
 
-/// Describes shape and layout in words: extents of the array and of tiles.
+/// Returns shape and layout in words: extents of the array and of tiles.
 fn in_words<const N: usize>(shape: [usize; N], layout: NdLayout<N>) -> String {
     let extents = |extents: [usize; N]| extents.map(|extent| extent.to_string()).join(" x ");
     match layout {

@@ -19,7 +19,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.geometry.tiling.as_ref().ok_or_else(|| ErrorKind::NotTiled.into())
     }
 
-    /// Returns the page and the positions of a tile, given its place among the tiles.
+    /// Returns the page of a tile and the box of its positions; `at` is the tile's position in tiles.
     fn page_of_tile(&self, at: [usize; N]) -> Result<(usize, PositionBox<N>)> {
         let tiling = self.tiling()?;
         shape::check_position(&tiling.counts, &at)?;
@@ -108,7 +108,7 @@ pub type TileMut<'a, T, const N: usize, D = AnyDevice> = Tile<PageMut<'a, T, D>,
 pub trait TilePage: Deref<Target = [Self::Element]> {
     type Element: Element;
 
-    /// Zeroes the padding of a tile.
+    /// Zeroes the padding of a tile, if the guard can write.
     fn zero_padding<const N: usize>(&mut self, _extent: [usize; N], _strides: [usize; N]) {}
 }
 
@@ -141,7 +141,8 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         self.bounds.clone()
     }
 
-    /// Returns the places of a row: `at` are its positions within the tile on all axes but the last.
+    /// Returns the range of a row in the page; `at` is the row's position within the tile on all axes but the
+    /// last.
     fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
         const { assert!(M + 1 == N, "a row's position must have an index for each axis but the last") };
         for (axis, at) in at.iter().enumerate() {

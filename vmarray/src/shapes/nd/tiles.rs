@@ -16,7 +16,6 @@ use crate::base::memory::zeroed_vec;
 use crate::base::scoped_threads::works_alone;
 use crate::ops::view::View as _;
 
-/// The number of pages of tiles that are prefetched.
 const LOOKAHEAD_PAGES: usize = 8;
 
 /// An iterator over the boxes into which a shape is divided, in row-major order. Boxes at the far edges may
@@ -65,8 +64,8 @@ impl<const N: usize> Tiles<N> {
         Some(start..end)
     }
 
-    /// Calls `work` for the remaining boxes, in parallel on rayon's threads, each with a buffer. `work`
-    /// also receives the box after its own. A thread that [has to](works_alone) works alone.
+    /// Calls `work` for the remaining boxes in parallel, on rayon's threads; each thread has a buffer. `work`
+    /// also gets the next box of its thread, for a prefetch. A thread that [must](works_alone) works alone.
     #[cfg(feature = "rayon")]
     pub(crate) fn par_each<T: Send>(
         &self,
@@ -88,7 +87,7 @@ impl<const N: usize> Tiles<N> {
         numbers.into_par_iter().try_for_each_init(buffer, work)
     }
 
-    /// The extents of the first box, which is the largest.
+    /// Returns the extents of the first box, which is the largest.
     pub(crate) fn largest(&self) -> [usize; N] {
         std::array::from_fn(|axis| self.extent[axis].min(self.shape[axis]))
     }
@@ -184,7 +183,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(())
     }
 
-    /// Checks that boxes belong to a shape that is no larger, before any is processed.
+    /// Checks that boxes belong to a shape that is not larger than the array, before any is processed.
     fn check_tiles(&self, tiles: &Tiles<N>) -> Result<()> {
         if tiles.next < tiles.end {
             shape::check_box(&self.geometry.shape, [0; N]..tiles.shape)?;
@@ -199,8 +198,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
     }
 
-    /// Runs code on a copy of a box in a buffer for the largest; the mode decides whether it is read and
-    /// written back.
+    /// Runs a function on a copy of a box in a buffer for the largest box. `mode` determines if the box is
+    /// read before and written afterwards.
     fn map_tile(
         &self,
         of: PositionBox<N>,

@@ -42,14 +42,14 @@ use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut
 pub trait NdView<'a, const N: usize, const M: usize>:
     View<'a, Index = [usize; M], Shape = NdShape<N, M>>
 {
-    /// The number of elements along each axis of the view.
+    /// Returns the number of elements along each axis of the view.
     #[must_use]
     fn shape(self) -> [usize; M] {
         self.parts().1.extents
     }
 
-    /// Returns the index of an element along one of the view's axes, as an expression for operations on
-    /// this view.
+    /// Returns an expression for the index of an element along one of the view's axes, for operations on this
+    /// view.
     ///
     /// # Errors
     /// [`NoSuchAxis`](ErrorKind::NoSuchAxis) for an axis that the view lacks.
@@ -77,8 +77,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         shape.copy_out(store, &shape.checked(bounds)?, into, INTERNAL)
     }
 
-    /// Returns a view of the elements at one index along one of the view's axes, with one axis less. `K`
-    /// must be `M - 1`, which is checked at compile time.
+    /// Returns a view of the elements at one index along an axis; the view has one axis less. `K` must be
+    /// `M - 1`, which is checked at compile time.
     ///
     /// # Errors
     /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`PositionOutside`](ErrorKind::PositionOutside).
@@ -87,9 +87,9 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Ok(NdSection::new(store, shape.project(axis, index)?))
     }
 
-    /// Reads the elements at the tuples of an index set, in the order of the tuples. `axes` are the labels
-    /// of the columns with the indices along each axis; other columns are ignored. A set in pages is read
-    /// a part at a time. The call keeps eight bytes per tuple.
+    /// Reads the elements at the positions that the tuples of an index set list, in the order of the tuples.
+    /// `axes` are the labels of the columns with the indices along each axis; other columns are ignored. A
+    /// set in an array is read in parts. The call needs eight bytes of RAM per tuple.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
@@ -113,19 +113,19 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Ok(values)
     }
 
-    /// Adds up the elements along an axis: `numpy`'s `sum(axis=..)`. The results go to a view without the
-    /// axis, or with one index along it, of any layout and on any devices. Each number is first converted
-    /// to the results' type as by `as`; integers wrap.
+    /// Adds up the elements along an axis, like `numpy`'s `sum(axis=..)`. The results go to a view without
+    /// this axis, or with one index along it, of any layout and on any devices. Each number is first
+    /// converted to the results' type, like Rust's `as`; integers wrap.
     ///
     /// Floats are added in blocks of 1024 along the axis, each as eight interleaved sums, and blocks in
     /// ascending order. So a sum has the same bits on all devices. Its error is at most `140 + extent /
     /// 1024` roundings of the sum of all magnitudes.
     ///
-    /// Elements in rows on one device are reduced in place: arrays, and boxes whose axes before the
-    /// reduced one are contiguous, and likewise the axes behind it. If the results are contiguous on the
-    /// same device, and are many, or if the axis is short, nothing passes through the host; otherwise one
-    /// number per 1024 elements does. All other elements, such as of tiles, sources and several devices,
-    /// are copied to one device some 16 MiB at a time.
+    /// Elements in rows on one device are reduced in place. Such are arrays, and boxes whose axes before the
+    /// reduced one are contiguous, and likewise the axes after it. The results stay on the device if they are
+    /// contiguous there, and if they are many or the axis is short. Otherwise one number per 1024 elements
+    /// goes through the host. All other elements, such as those of tiles, sources and several devices, are
+    /// copied to one device, some 16 MiB at a time.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -151,8 +151,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         )
     }
 
-    /// Writes the least element along an axis, with the rules of [`sum_axis`](Self::sum_axis). NaNs do not
-    /// count if there are numbers.
+    /// Writes the least element along an axis to a view, by the rules of [`sum_axis`](Self::sum_axis). NaNs
+    /// do not count if there are numbers.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -176,7 +176,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, Same<Self::Element>, lesser<Self::Element>, N, M>(self, "min_axis", axis, into, true)
     }
 
-    /// Writes the greatest element along an axis: see [`min_axis`](Self::min_axis).
+    /// Writes the greatest element along an axis to a view; see [`min_axis`](Self::min_axis).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -199,9 +199,9 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, Same<Self::Element>, greater<Self::Element>, N, M>(self, "max_axis", axis, into, true)
     }
 
-    /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) holds, with the
-    /// rules of [`sum_axis`](Self::sum_axis). A count above zero means that it holds for any element; a count
-    /// equal to the axis's extent, for all.
+    /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) returns true, by
+    /// the rules of [`sum_axis`](Self::sum_axis). A count above zero means that it holds for any element; a
+    /// count equal to the axis's extent, for all.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -228,9 +228,9 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         reduced::<_, _, counted<Self::Element, F>, added<u64>, N, M>(self, "count_axis", axis, into, false)
     }
 
-    /// Copies the box that begins at a position, and has the shape of an `ndarray` view, into that view. The
-    /// view may have any strides. As [`read_box`](Self::read_box); if the view is not row-major and
-    /// contiguous, through a buffer.
+    /// Copies a box into an `ndarray` view with any strides. The box begins at a position, and has the view's
+    /// shape. The rules are those of [`read_box`](Self::read_box). If the `ndarray` view is not row-major and
+    /// contiguous, the copy goes through a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and the errors of [`read_box`](Self::read_box).
@@ -254,7 +254,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         interchange::read(self.parts(), start, into)
     }
 
-    /// Copies a box into a new `ndarray` array. For up to six dimensions, as in `ndarray`.
+    /// Copies a box into a new `ndarray` array, for up to six dimensions, as in `ndarray`.
     ///
     /// # Errors
     /// The errors of [`to_vec`](View::to_vec).
@@ -310,7 +310,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         shape.write(store, &of, shape::strides(&shape::extent(&of)), from)
     }
 
-    /// Returns a view as [`project`](NdView::project) does, for reading and writing.
+    /// Returns a writable view of the elements at one index along an axis; see [`project`](NdView::project).
     ///
     /// # Errors
     /// The errors of [`project`](NdView::project).
@@ -323,8 +323,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         Ok(NdSection::new(store, shape.project(axis, index)?))
     }
 
-    /// Writes the elements at the tuples of an index set: the reverse of
-    /// [`gather_set`](NdView::gather_set). If a tuple occurs several times, the last value stays.
+    /// Writes the elements at the positions that the tuples of an index set list, as
+    /// [`gather_set`](NdView::gather_set) reads them. If a tuple occurs several times, the last value stays.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),
@@ -342,12 +342,12 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         store.scatter_within(0..shape.geometry.stored_len(), &places, values, INTERNAL)
     }
 
-    /// Replaces each element by the sum of all elements up to it along an axis. Integers wrap.
+    /// Replaces each element by the sum of all elements up to it along an axis (prefix sums). Integers wrap.
     ///
-    /// Along the last axis of a whole array that is not tiled, this runs in place, each row in the order
-    /// and with the rules of [`prefix_sum`](crate::views::Scan::prefix_sum). All others go through the host,
-    /// some MiB at a time, and at least all elements of one index along the first axis. Floats are then
-    /// added one after the other, in `f64` with compensation.
+    /// Along the last axis of a whole array that is not tiled, devices compute this in place, each row in the
+    /// order and by the rules of [`prefix_sum`](crate::views::Scan::prefix_sum). Otherwise the elements go
+    /// through the host, some MiB at a time, and at least all elements of one index along the first axis.
+    /// Floats are then added one after the other, in `f64` with compensation.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -370,8 +370,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         prefix_sums(self, axis, false)
     }
 
-    /// Replaces each element by the sum of all elements before it along an axis, the first ones by zero:
-    /// as [`prefix_sum_axis`](Self::prefix_sum_axis).
+    /// Replaces each element by the sum of all elements before it along an axis, and the first ones by zero;
+    /// see [`prefix_sum_axis`](Self::prefix_sum_axis).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -391,12 +391,13 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         prefix_sums(self, axis, true)
     }
 
-    /// Sorts the elements of each line along an axis in ascending order, floats in their total order.
+    /// Sorts the elements of each line along an axis by themselves, in ascending order; floats in their total
+    /// order.
     ///
     /// In a whole array that is not tiled, GPUs that store the lines sort numbers of 4 and 8 bytes, by two
-    /// stable sorts. They need memory for twice the elements and for as many numbers of 8 bytes, and for
-    /// both again during the sort. Other lines, and lines without enough memory, go through RAM, some MiB
-    /// at a time, at least one line with its neighbours.
+    /// stable sorts. They need memory for twice the elements and for as many numbers of 8 bytes, and for both
+    /// again during the sort. Other lines, and lines without enough memory, go through RAM, some MiB at a
+    /// time, but at least one line with its neighbours.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -418,9 +419,9 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         sort::sort_axis(self.parts(), axis)
     }
 
-    /// Copies an `ndarray` view, with any strides, to the box that begins at a position and has the shape of
-    /// the view. As [`write_box`](Self::write_box); if the view is not row-major and contiguous, through a
-    /// buffer.
+    /// Copies an `ndarray` view with any strides to a box. The box begins at a position, and has the view's
+    /// shape. The rules are those of [`write_box`](Self::write_box). If the `ndarray` view is not row-major
+    /// and contiguous, the copy goes through a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and the errors of [`write_box`](Self::write_box).
@@ -447,7 +448,7 @@ impl<'a, const N: usize, const M: usize, V> NdViewMut<'a, N, M> for V where
 {
 }
 
-/// Reduces elements along an axis: maps each by one function, and combines the results by another one.
+/// Reduces the elements along an axis: maps each by one function, and combines the results by another.
 fn reduced<'a, 'b, V, W, F, O, const N: usize, const M: usize>(
     view: V,
     name: &'static str,
@@ -471,7 +472,7 @@ where
         .reduce::<W::Element, F, O>(changed(into), is_partial)
 }
 
-/// Writes prefix sums along an axis.
+/// Replaces elements by prefix sums along an axis.
 fn prefix_sums<'a, const N: usize, const M: usize, V>(view: V, axis: usize, is_exclusive: bool) -> Result<()>
 where
     V: NdViewMut<'a, N, M> + View<'a, Element: PrefixSummed>,

@@ -10,25 +10,25 @@ use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::ops::view::ViewMut as _;
 
-/// An array, and the settings of a longer one.
+/// An array, and the settings of a longer one that may replace it.
 #[derive(Debug)]
 pub(super) struct Growing<T: Element, D: Device> {
-    /// `None` if a longer one cannot be built.
+    /// `None` if the array cannot be replaced by a longer one.
     builder: Option<Builder<T, D>>,
-    /// True if new arrays should grow in place, if devices can do that.
+    /// True if new arrays should be able to grow in place, if devices can do that.
     grows: bool,
     array: VirtualArray<T, D>,
     used: usize,
 }
 
 impl<T: Element, D: Device> Growing<T, D> {
-    /// Builds an array of `capacity` elements; longer ones get the same settings.
+    /// Builds an array of `capacity` elements; a longer array that replaces it gets the same settings.
     pub(super) fn new(builder: Builder<T, D>, capacity: usize) -> Result<Self> {
         let array = builder.resized(capacity).build()?;
         Ok(Self { builder: Some(builder), grows: false, array, used: 0 })
     }
 
-    /// Builds an array that grows in place, if its devices can do that.
+    /// Builds an array of `capacity` elements that grows in place, if its devices can do that.
     pub(super) fn in_place(builder: Builder<T, D>, capacity: usize) -> Result<Self> {
         match builder.resized(capacity).growing().build() {
             Ok(array) => Ok(Self { builder: Some(builder), grows: true, array, used: 0 }),
@@ -37,7 +37,7 @@ impl<T: Element, D: Device> Growing<T, D> {
         }
     }
 
-    /// Continues an array with `used` elements, in place.
+    /// Continues an array with `used` elements, which can only grow in place.
     pub(super) fn of(array: VirtualArray<T, D>, used: usize) -> Self {
         Self { builder: None, grows: true, array, used }
     }
@@ -50,9 +50,9 @@ impl<T: Element, D: Device> Growing<T, D> {
         self.array
     }
 
-    /// Makes room for `len` elements in all and keeps the existing ones. It doubles the length if there is
-    /// room, so that device allocations are rare. If growth copies, each element is then copied about once
-    /// on average.
+    /// Makes the array long enough for `len` elements, and keeps the existing ones. Doubles the length if
+    /// possible, so that device allocations are rare. If growth copies, each element is then copied about
+    /// once on average.
     pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
         let present = self.array.len();
         if len <= present {
@@ -86,7 +86,7 @@ impl<T: Element, D: Device> Growing<T, D> {
         Ok(())
     }
 
-    /// Converts the error if there is room for the longer array, but not in addition to this one.
+    /// Converts an error to `NoRoomToGrow`, if the longer array would fit, but not in addition to this one.
     fn explained(&self, error: Error) -> Error {
         let present_bytes = self.array.footprint().device_bytes;
         match *error.kind() {

@@ -10,7 +10,7 @@ use crate::ops::launch::{Argument, Bound, Shown, placed};
 use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Section};
 
-/// All rows.
+/// All rows of an array as a kernel argument.
 impl<'a, T: ElementMemory + Element, D: Device> Argument<'a, &'static Rows<T>, kind::RowsKind>
     for &'a RaggedArray<T, D>
 {

@@ -7,7 +7,7 @@ use vmarray_support::warn;
 use crate::base::error::Result;
 use crate::engine::pager::{Pager, PersistentLen};
 
-/// The persistent number of rows in files.
+/// The number of rows of a ragged array, which its files store.
 #[derive(Debug)]
 pub(super) struct RowsKept {
     pub kept: Arc<PersistentLen>,
@@ -42,7 +42,8 @@ impl RowsKept {
 }
 
 impl Drop for RowsKept {
-    /// Elements and offsets are dropped before, and have recorded whether they could be stored.
+    /// Stores the number of rows. Elements and offsets were dropped before, and have recorded if they could
+    /// be stored.
     fn drop(&mut self) {
         if self.is_read_only {
             return;

@@ -158,7 +158,7 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
 pub struct RowIter<'a, S, D: Device = AnyDevice> {
     of: &'a Ragged<S, D>,
     rows: Range<usize>,
-    /// Offsets of the next rows that were read in advance.
+    /// The offsets of the next rows, which were read in advance.
     offsets: VecDeque<u64>,
 }
 

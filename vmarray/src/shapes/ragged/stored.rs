@@ -151,12 +151,12 @@ impl<T: Element + KernelType, D: Device> RaggedArray<T, D> {
     }
 }
 
-/// Returns the bytes of `total` elements, and of the offsets of `rows` rows.
+/// Returns the bytes of `total` elements and of the offsets of `rows` rows.
 fn bytes_of(total: usize, rows: usize, element_bytes: usize) -> usize {
     total * element_bytes + (rows + 1) * size_of::<u64>()
 }
 
-/// Copies the offsets of `rows` rows.
+/// Copies the offsets of `rows` rows to another array.
 fn copy_offsets<D: Device, E: Device>(
     from: &VirtualArray<u64, D>,
     to: &VirtualArray<u64, E>,

@@ -43,13 +43,13 @@ use crate::setup::any::AnyDevice;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
-    /// The next row and element. They advance under a shared lock of `store`, up to the room that `store`
-    /// has.
+    /// The next row and element to reserve. They advance under a shared lock of `store`, up to the length of
+    /// its arrays.
     next: Mutex<Next>,
     pub(super) store: RwLock<WrittenRows<T, D>>,
-    /// The first row that could not be written, and its start.
+    /// The first row whose push failed, and the start of its elements.
     failed: Mutex<Option<Next>>,
-    /// The files of the rows. This is the last field, as in [`Ragged`].
+    /// The stored number of rows, if the array is in files. The last field, as in [`Ragged`].
     pub(super) kept: Option<RowsKept>,
 }
 
@@ -82,8 +82,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         Self { next: Mutex::new(next), store: RwLock::new(store), failed: Mutex::default(), kept }
     }
 
-    /// Returns the number of complete rows after the end of all pushes in progress: all rows before the
-    /// first failed one.
+    /// Waits for all pushes in progress, and returns the number of rows before the first failed one.
     #[cfg(feature = "host")]
     pub(super) fn complete_rows(&self) -> usize {
         let _alone = self.store.write();
@@ -125,7 +124,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         Ok(first.row..first.row + lengths.len())
     }
 
-    /// Returns the end of the next push, if it has `elements` elements in `rows` rows.
+    /// Returns the row and element after a push of `elements` elements in `rows` rows.
     fn end(next: Next, elements: usize, rows: usize) -> Result<Next> {
         let end = |first: usize, count: usize| first.checked_add(count).filter(|end| *end < usize::MAX);
         match (end(next.row, rows), end(next.element, elements)) {
@@ -134,8 +133,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// Reserves the row numbers and the place for `elements` elements in `rows` rows; `None` if there is
-    /// no room.
+    /// Reserves `rows` rows with `elements` elements, and returns their start; `None` if the arrays are too
+    /// short.
     fn reserve(&self, store: &WrittenRows<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
         let mut next = self.next.lock();
         let end = Self::end(*next, elements, rows)?;
@@ -143,7 +142,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         Ok(has_room.then(|| std::mem::replace(&mut *next, end)))
     }
 
-    /// Makes room for `elements` more elements in `rows` more rows.
+    /// Makes the arrays long enough for `elements` more elements in `rows` more rows.
     fn grow(&self, elements: usize, rows: usize) -> Result<()> {
         let mut store = self.store.write();
         // No thread is writing now, because this thread has the exclusive lock, so all reserved rows are
@@ -231,7 +230,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 }
 
 impl<T: Element, D: Device> WrittenRows<T, D> {
-    /// Writes reserved rows.
+    /// Writes the elements and offsets of reserved rows.
     fn write(&self, first: Next, elements: &[T], lengths: &[usize]) -> Result<()> {
         self.elements.array().write_unseen(first.element, elements)?;
         let mut end = first.element as u64;

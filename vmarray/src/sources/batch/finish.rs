@@ -10,7 +10,7 @@ use crate::ops::executor::{Lane as _, RunAccess};
 use crate::sources::channel::PageBlocks;
 
 impl<T: Element> SourceCore<T> {
-    /// Waits for a batch, records the new states of its pages, and handles the results.
+    /// Waits for the work of a batch, records the new states of its pages, and processes the results.
     pub(super) fn finish<O: BatchOperation<T>>(
         &self,
         mut batch: PageBatch<'_, O::Work>,
@@ -64,10 +64,10 @@ impl<T: Element> SourceCore<T> {
         result.map(|()| flow)
     }
 
-    /// Records the states of the pages of a changing run.
+    /// Records the states of the pages of a run after work that changes elements.
     ///
-    /// Blocks that are valid at home keep their value if the work failed. Blocks that only the device has
-    /// were written, or their contents are unspecified.
+    /// If the work failed, blocks that are valid in the home keep their value. Blocks that only the device
+    /// has were written, or their contents are unspecified.
     fn note_changed<O: BatchOperation<T>>(
         &self,
         batch: &PageBatch<'_, O::Work>,
