@@ -72,7 +72,7 @@ NAMES: dict[str, str] = {
 ADVICE: dict[str, str] = dict.fromkeys(
     ("asmatrix", "bmat", "matrix"), "arrays of two axes have the operator @; numpy.matrix is of a copy in RAM"
 )
-ADVICE |= dict.fromkeys(("asfortranarray", "isfortran"), "items lie in the order 'C'; use the view array.T")
+ADVICE |= dict.fromkeys(("asfortranarray", "isfortran"), "items are stored in the order 'C'; use the view array.T")
 ADVICE |= dict.fromkeys(
     ("may_share_memory", "shares_memory"), "views share memory with their array, all results else are copies"
 )
