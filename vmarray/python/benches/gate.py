@@ -1,5 +1,4 @@
-"""Measures calls of two builds of the Python package alternately; ``cargo xtask gate`` starts this program for each
-build.
+"""Measures calls of the package, alternately in two builds of it; ``cargo xtask gate`` starts it in each.
 
 The first argument, if any, names the devices. ``xtask/src/turns.rs`` describes the lines that the program reads and
 prints.

@@ -13,7 +13,7 @@ pub struct Geometry {
     pub itemsize: usize,
 }
 
-/// The rows of a view if each row is contiguous elements, at equal distances.
+/// The rows of a view whose rows consist of contiguous elements, at equal distances.
 pub struct Rows {
     pub extent: usize,
     /// Index of the first element of the first row.

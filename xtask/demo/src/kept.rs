@@ -78,7 +78,7 @@ impl KeptStore {
         Ok(Self { rows, genomes })
     }
 
-    /// The number of rows of words.
+    /// The number of rows that hold words, without the header rows.
     pub fn row_count(&self) -> usize {
         self.rows.len() - self.genomes.len()
     }

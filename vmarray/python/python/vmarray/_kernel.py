@@ -337,7 +337,7 @@ class Kernel:
         self._check(self._tree.body)
 
     def error(self, node: Any, text: str) -> KernelError:
-        """Creates an error with the line of a part of the function."""
+        """Creates an error that shows the line of the syntax node `node` in the kernel's source."""
         number = node.lineno - 1
         line = self._lines[number] if number < len(self._lines) else ""
         place = (self._file, self._first + number, node.col_offset + self._indent + 1, line)

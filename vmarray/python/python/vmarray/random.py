@@ -1,5 +1,4 @@
-"""Random numbers, like ``numpy.random``, computed on the devices that store the result. The numbers differ from
-NumPy's.
+"""Random numbers, like ``numpy.random``, computed on the result's devices. The numbers differ from NumPy's.
 
 Examples
 --------
