@@ -25,8 +25,8 @@ struct EventState {
     idle: Vec<Event>,
 }
 
-/// Bound of the pool of idle events, because each costs the driver some memory. Creating an event costs about
-/// as much as a submission.
+/// Bound of the pool of idle events, which cost the driver memory. Creating an event costs about as much as a
+/// submission.
 const IDLE_EVENTS_MAX: usize = 1024;
 /// The number of pending submissions after which `record` polls for completed ones.
 const LOOK_AFTER: usize = 64;
@@ -36,8 +36,8 @@ impl QueueEvents {
         Self { context: Arc::clone(context), done: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Records a driver event after all earlier work of the stream; it completes the ticket `value`. The
-    /// context must be current.
+    /// Records an event after all earlier work of the stream; it completes the ticket `value`. The context
+    /// must be current.
     pub fn record(&self, stream: &Stream, value: u64) -> DriverResult {
         let mut state = self.state.lock();
         if state.idle.is_empty()
@@ -59,8 +59,7 @@ impl QueueEvents {
         Ok(())
     }
 
-    /// Returns the newest completed ticket value; exact for values up to `wanted`. The context need not be
-    /// current.
+    /// Returns the newest completed ticket value; exact for values up to `wanted`. Needs no current context.
     pub fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -90,8 +89,8 @@ impl QueueEvents {
         state.pending.get(first).map_or(Ok(()), |(_, event)| stream.wait_for(event))
     }
 
-    /// Queries the driver if `wanted` has completed; for `u64::MAX`, finds the newest completed value. The
-    /// context must be current.
+    /// Queries if `wanted` has completed; for `u64::MAX`, finds the newest completed value. The context must
+    /// be current.
     ///
     /// Events of one stream complete in order. So one query answers for all earlier events, and a binary
     /// search finds the newest completed event.

@@ -24,8 +24,8 @@ pub(crate) struct CudaContext {
     /// The stream that wipes memory before its release, if wiping is on. It is created when wiping is turned
     /// on, because a full GPU may refuse a stream later.
     wiper: OnceLock<StreamHandle>,
-    /// Other contexts by their generation; true if kernels and copies of this context can access memory
-    /// there.
+    /// Other contexts by their generation; true if kernels and copies of this context can access their
+    /// memory.
     peers: Mutex<Vec<(u64, bool)>>,
     /// Recently released memory, kept for reuse.
     pub(crate) kept: MemoryCache,
@@ -76,8 +76,7 @@ impl CudaContext {
         Ok(context)
     }
 
-    /// Returns the context that is current on this thread, and retains it; `None` if it is not the primary
-    /// context of its GPU.
+    /// Returns and retains the context that is current on this thread; `None` if it is not a primary context.
     pub(crate) fn current(driver: &'static Driver) -> DriverResult<Option<Self>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.
@@ -264,8 +263,7 @@ impl Drop for CudaContext {
         if self.is_primary {
             let (left, generation) = LEFT.get();
             if left == self.handle.0.addr() && generation == self.generation {
-                // Do not leave a context current in this thread if the program is about to destroy the
-                // context.
+                // Do not leave a context current that the program is about to destroy.
                 let _ = self.set_current(ContextHandle::NULL);
                 LEFT.set((0, 0));
             }

@@ -1,5 +1,4 @@
-//! Copies of a CUDA device: translates buffer ids to addresses, merges adjacent copies, and submits the
-//! copies.
+//! Copies of a CUDA device: translates buffer ids to addresses, and merges and submits copies.
 
 use backend_api::{DeviceSpan, Route, Transfer};
 use vmarray_support::backends::copies::joined;
@@ -124,8 +123,7 @@ fn start_between(
 }
 
 /// Submits many short copies from or to other GPUs by one kernel, which accesses their memory over the link.
-/// Returns `false` if the copies are few or long, or if the kernel is unavailable; each copy is then a driver
-/// call.
+/// Returns `false` if the copies are few or long, or if the kernel is unavailable.
 fn between_by_kernel(
     work: &mut CudaSubmission<'_>,
     names: &HandleLookup<'_>,
@@ -253,8 +251,7 @@ struct Entry {
 /// The number of copies in the parameters of one launch, as in `kernels/copy.cu`. The first launch of each
 /// call takes its list from there: the GPU starts at once, and the processor writes the next list meanwhile.
 const FEW: usize = 128;
-/// The maximum number of copies in the first list: as many as the processor writes while the first launch
-/// copies.
+/// The maximum number of copies in the first list: as many as the processor writes during the first launch.
 const FIRST_LIST: usize = 768;
 /// The factor between the lengths of successive lists. Writing an entry takes the processor less than a third
 /// of the time that the bus takes for 4 KiB.
@@ -270,8 +267,7 @@ const _: () = assert!(LISTS * LIST * size_of::<Entry>() < STAGING_BYTES);
 /// blocks idle.
 const PART_BYTES_MAX: u64 = 64 << 10;
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// The number of blocks that a call should keep busy, to have enough reads in flight for the speed of the
-/// bus.
+/// The number of blocks that a call should keep busy, to have enough reads in flight for the bus.
 const PARTS: u64 = 128;
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
 
@@ -311,8 +307,7 @@ fn load_kernels(work: &CudaSubmission<'_>, load: CallPieces) -> DriverResult {
     Ok(())
 }
 
-/// Copies in launches of growing length: the GPU copies the entries of one launch while the processor writes
-/// the next list.
+/// Copies in launches of growing length: the GPU copies one list while the processor writes the next.
 fn by_kernel(
     work: &mut CudaSubmission<'_>,
     load: CallPieces,

@@ -21,8 +21,7 @@ use crate::wakers::CompletionThread;
 const SPIN: Duration = Duration::from_micros(30);
 /// The time for which a waiter yields before it sleeps between polls. Longer waits are for many megabytes.
 const YIELD: Duration = Duration::from_millis(2);
-/// Reciprocal of the part of the elapsed time that a waiter sleeps between two polls, which bounds its
-/// lateness.
+/// Reciprocal of the part of the elapsed time that a waiter sleeps between polls, which bounds its delay.
 const PAUSE_PART: u32 = 128;
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -126,8 +125,7 @@ impl CudaCore {
             // A lack of resources does not show that the work failed; it continues.
             Err(StatusCode::NOT_READY | StatusCode::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
-            // The stream is empty, so all work up to `newest` and its events are complete. Any other answer
-            // means loss.
+            // The stream is empty, so all work up to `newest` is complete. Any other answer means loss.
             Ok(()) if queue.is_reached_soon(newest) => {}
             Ok(()) => self.lose(StatusCode::UNKNOWN),
         }
@@ -149,8 +147,7 @@ impl CudaCore {
         queue.is_reached(value) || self.lost().is_some()
     }
 
-    /// Like [`is_settled`](Self::is_settled), but cheaper and sometimes late, for callers that poll
-    /// repeatedly.
+    /// Like [`is_settled`](Self::is_settled), but cheaper and sometimes late, for polling callers.
     fn seems_settled(&self, queue: &CudaQueue, value: u64) -> bool {
         queue.seems_reached(value) || self.lost().is_some()
     }

@@ -159,8 +159,7 @@ impl CudaDevice {
         })
     }
 
-    /// Opens the GPU of a context that the program created. The device uses that context instead of the
-    /// primary one.
+    /// Opens the GPU of a context that the program created. The device uses that context.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).

@@ -38,8 +38,7 @@ pub struct Card {
     pub compute_capability: (u32, u32),
     /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// True if the GPU drives a display, according to the driver. The driver then limits the run time of
-    /// kernels.
+    /// True if the GPU drives a display; the driver then limits the run time of kernels.
     pub drives_display: bool,
 }
 

@@ -88,8 +88,7 @@ impl StatusCode {
         self.0.get()
     }
 
-    /// The driver's name for the code, such as `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_<number>` if it has
-    /// none.
+    /// The driver's name for the code, such as `CUDA_ERROR_OUT_OF_MEMORY`, else `CUDA_ERROR_<number>`.
     pub(crate) fn name(self) -> String {
         driver()
             .ok()
@@ -351,7 +350,6 @@ table! {
 }
 
 impl Table {
-    /// Returns true if the driver has batch copies.
     pub(crate) fn has_batch_copies(&self) -> bool {
         self.memcpy_batch_async_v2.is_some() || self.memcpy_batch_async.is_some()
     }

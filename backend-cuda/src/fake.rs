@@ -93,8 +93,7 @@ pub(crate) struct Driven {
     pub(crate) short_questions: usize,
     /// The number of queries that report an event as pending, independent of its stream.
     pub(crate) late_events: usize,
-    /// True if the GPU is too full for another stream. The next field is the length above which allocations
-    /// fail.
+    /// True if the GPU is too full for a stream. The next field is the length above which allocations fail.
     pub(crate) no_streams: bool,
     pub(crate) no_bytes_above: Option<usize>,
     /// The number of calls that fail for lack of resources: mapping memory, and giving GPUs access to it.
@@ -183,7 +182,6 @@ impl FakeStream {
         self.failure.store(LAUNCH_FAILED.into(), Ordering::Release);
     }
 
-    /// The number of queries of the stream.
     pub(crate) fn queries(&self) -> usize {
         self.queries.load(Ordering::Relaxed)
     }
@@ -695,8 +693,7 @@ fn driver(has_batches: bool) -> &'static Driver {
 }
 
 fn leaked(table: Table) -> &'static Driver {
-    // Driver tables live until the process ends. This list keeps them reachable, so leak checkers do not
-    // report them.
+    // Keep the tables of all drivers reachable, so leak checkers do not report them.
     static TABLES: parking_lot::Mutex<Vec<&'static Driver>> = parking_lot::Mutex::new(Vec::new());
     let driver: &'static Driver = Box::leak(Box::new(Driver::with(table)));
     TABLES.lock().push(driver);
@@ -729,8 +726,7 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &CudaOptions) -> Ar
     Arc::new(CudaDevice::new(card, context, options))
 }
 
-/// Creates devices of one fake driver, for the GPUs with these numbers. Other GPUs cannot access GPU 2's
-/// memory.
+/// Creates devices of one fake driver, for these GPUs. Other GPUs cannot access GPU 2's memory.
 pub(crate) fn devices<const N: usize>(ordinals: [c_int; N]) -> [Arc<CudaDevice>; N] {
     let driver = leaked(Table { primary_retain, ..driver(false).table });
     // The copy kernels do nothing in this fake driver, so force single copies.

@@ -256,8 +256,8 @@ impl HandleLookup<'_> {
         self.device(at.buffer()).map_or(0, |found| found.start).wrapping_add(at.offset())
     }
 
-    /// Returns the addresses of a checked span of host memory: for the processor and, if it is page-locked,
-    /// for kernels.
+    /// Returns the addresses of a checked span of host memory: for the processor, and for kernels if
+    /// page-locked.
     pub(crate) fn host_address(&self, at: backend_api::HostSpan<'_>) -> HostAddress {
         let start = self.host(at.host()).map_or(HostAddress { host: 0, mapped: None }, |found| found.start);
         HostAddress {

@@ -1,5 +1,4 @@
-//! Host memory that the GPU can access: page-locked memory, allocated by the driver or imported from the
-//! program.
+//! Host memory that the GPU can access: page-locked memory of the driver or of the program.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -93,8 +92,7 @@ impl HostRange {
         use memmap2::Advice;
         const HUGE: usize = 2 << 20;
         let room = bytes.max(1).checked_next_multiple_of(HOST_ALIGNMENT).ok_or(StatusCode::OUT_OF_MEMORY)?;
-        // Map more addresses than needed, because the range must begin at a huge page. Unused addresses cost
-        // no memory.
+        // Map more addresses than needed, because the range must begin at a huge page. They cost no memory.
         let spare = if room >= HUGE { HUGE } else { 0 };
         let length = room.checked_add(spare).ok_or(StatusCode::OUT_OF_MEMORY)?;
         let mut mapping = MmapMut::map_anon(length).map_err(|_| StatusCode::OUT_OF_MEMORY)?;
@@ -226,8 +224,8 @@ impl Drop for HostRange {
             // it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
-        // Hold this lock until the driver has unlocked the memory. Meanwhile no other thread can register the
-        // same memory.
+        // Hold this lock until the driver has unlocked the memory, because no thread may register it
+        // meanwhile.
         let mut known = matches!(self.owner, Owner::Registered { _ours: None }).then(|| REGISTERED.lock());
         if let Some(users) = known.as_mut().and_then(|known| known.get_mut(&self.registration())) {
             *users -= 1;

@@ -31,8 +31,7 @@ impl CudaDevice {
         let ordinal = unsafe { CudaContext::adopted(driver, ContextHandle(context.as_raw().cast())) }
             .map_err(|code| code.error_of(ErrorKind::Driver, OPERATION))?
             .ordinal();
-        // `cust` uses the GPU's primary context. The driver counts its users, so the device retains it as
-        // well.
+        // `cust` uses the GPU's primary context. The device retains it as well.
         Self::open_with(ordinal.unsigned_abs(), options)
     }
 

@@ -1,5 +1,4 @@
-//! CUDA kernels of this backend, embedded as PTX text. The driver translates each to GPU code at its first
-//! use.
+//! CUDA kernels of this backend, embedded as PTX text, which the driver translates at the first use.
 
 pub(crate) mod compute;
 pub(crate) mod fill;

@@ -110,8 +110,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Blocks until other devices' work on this memory has ended. The caller has removed its id from the
-    /// table.
+    /// Blocks until other devices' work on this memory has ended. Its id is no longer in the table.
     pub(crate) fn await_visitors(&self) {
         let visitors = std::mem::take(&mut *self.visitors.lock());
         for queue in visitors.iter().filter_map(Weak::upgrade) {
@@ -130,8 +129,7 @@ impl DeviceMemory {
         check(unsafe { (self.context.driver.table.memset_d8_async)(start, 0, bytes, stream) })
     }
 
-    /// Writes zeroes to all of the memory in the wiping stream, and blocks until that is done. This may delay
-    /// other work.
+    /// Writes zeroes to all of the memory in the wiping stream, and blocks, which may delay other work.
     fn wipe(&self, wiper: StreamHandle) -> DriverResult {
         self.clear(0..self.bytes(), wiper)?;
         // SAFETY: the stream lives as long as the context.

@@ -38,7 +38,6 @@ impl MemoryCache {
         Some((address, bytes))
     }
 
-    /// Returns the number of cached bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.state.lock().pieces.iter().map(|piece| piece.bytes).sum()
     }

@@ -9,8 +9,7 @@ use crate::core::CudaCore;
 use crate::memory::DeviceMemory;
 use crate::queue::CudaQueue;
 
-/// All open CUDA devices of the process. The drop of a device removes it first, so the list keeps no device
-/// alive.
+/// All open CUDA devices of the process. The drop of a device removes it, so the list keeps none alive.
 static DEVICES: RwLock<Vec<Weak<CudaCore>>> = RwLock::new(Vec::new());
 
 /// Adds a device to the list.

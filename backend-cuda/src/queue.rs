@@ -1,5 +1,4 @@
-//! Queue of a CUDA device: a stream, the numbers of its tickets, and the threads and wakers that wait for
-//! them.
+//! Queue of a CUDA device: a stream, the numbers of its tickets, and the wakers that wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,12 +26,11 @@ pub(crate) struct CudaQueue {
     pub(crate) order: Mutex<SubmissionOrder>,
     pub(crate) submitted: AtomicU64,
     /// The newest value that was done when the device was lost; no later value becomes done. `u64::MAX`
-    /// before a loss.
+    /// before.
     frozen: AtomicU64,
     events: QueueEvents,
     pub(crate) staging: Mutex<StagingRing>,
-    /// The number of unread reports and of recorded failures. If it is 0, all completed values have
-    /// succeeded.
+    /// Number of unread reports and of recorded failures. If it is 0, all completed values have succeeded.
     pub(crate) attention: AtomicU64,
     waiters: Mutex<Vec<(u64, Waker)>>,
     /// True if the watcher thread polls the queue.
@@ -202,8 +200,7 @@ impl CudaQueue {
         wake_all(due);
     }
 
-    /// Removes the wakers of completed values and appends them to `due`. Returns true if other wakers are
-    /// left.
+    /// Moves the wakers of completed values to `due`. Returns true if other wakers are left.
     pub(crate) fn take_due(&self, reached: u64, due: &mut Vec<Waker>) -> bool {
         let mut waiters = self.waiters.lock();
         due.extend(waiters.extract_if(.., |(value, _)| *value <= reached).map(|(_, waker)| waker));

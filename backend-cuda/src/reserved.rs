@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use crate::context::CudaContext;
 use crate::driver::{AccessDescription, AllocationProperties, DriverResult, StatusCode, Table, check};
 
-/// An address range whose first part is mapped to GPU memory. The drop releases both; no work in flight may
-/// use them then.
+/// An address range whose first part is mapped to GPU memory. The drop releases both, when no work uses them.
 #[derive(Debug)]
 pub(crate) struct ReservedRange {
     context: Arc<CudaContext>,
@@ -18,8 +17,7 @@ pub(crate) struct ReservedRange {
     bytes: usize,
     /// The granularity of mapped memory in bytes.
     granularity: usize,
-    /// All GPUs with access to the memory, including this one, because peer access between contexts does not
-    /// cover mapped memory.
+    /// All GPUs with access to the memory, including this one: peer access does not cover mapped memory.
     cards: Vec<AccessDescription>,
     pieces: Mutex<Pieces>,
 }
@@ -113,7 +111,6 @@ impl ReservedRange {
         self.address
     }
 
-    /// The number of mapped bytes.
     pub(crate) fn mapped_bytes(&self) -> u64 {
         self.pieces.lock().bytes as u64
     }

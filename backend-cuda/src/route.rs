@@ -34,8 +34,7 @@ use backend_api::{Route, Routing};
 #[cfg(test)]
 mod calls;
 
-/// Up to this number of pieces the driver's batch is faster than a kernel, except for uploads of short
-/// pieces.
+/// Up to this number of pieces a batch is faster than a kernel, except for uploads of short pieces.
 const BATCH_PIECES: usize = 8;
 /// If a call uploads more than two pieces of a shorter mean length (in bytes), a kernel copies them.
 const SHORT_BYTES: u64 = 32 << 10;

@@ -114,8 +114,8 @@ impl StagingRing {
             if let Some(position) = failed
                 && !self.failures.contains_key(&lease.value)
             {
-                // Do not decrement `attention` here, because the new failure takes the place of the report in
-                // the count.
+                // Do not decrement `attention` here, because the new failure replaces the report in the
+                // count.
                 let position = report.first + position;
                 let error = Error::index_outside(report.operation)
                     .with_offset(position.saturating_mul(8))
@@ -129,8 +129,7 @@ impl StagingRing {
         }
     }
 
-    /// Reads the report at a position of the ring: returns the position in the list of an index out of
-    /// bounds.
+    /// Reads the report at a position of the ring: the list position of an index out of bounds.
     fn read(&self, start: u64) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let offset = (start % STAGING_BYTES as u64) as usize;

@@ -54,8 +54,7 @@ struct Unfinished<'a> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        // Make the context current again, because code of the program may have panicked with another one
-        // current.
+        // Make the context current again, because code of the program may have left another one current.
         let drained = self.core.context.enter_again().and_then(|()| self.queue.drain_for_sure());
         if let Err(code) = drained {
             self.core.lose(code);
@@ -98,8 +97,7 @@ impl CudaSubmission<'_> {
                     }
                 }
                 Lent::After(_) => {
-                    // This submission has borrowed all of the staging memory, so wait until its earlier work
-                    // is done.
+                    // This submission has borrowed all staging memory, so wait for its earlier work.
                     self.queue.drain()?;
                     self.queue.staging.lock().settle(self.value, &self.queue.attention);
                 }
@@ -107,8 +105,7 @@ impl CudaSubmission<'_> {
         }
     }
 
-    /// Borrows pinned memory with two zeroes, which a gather or scatter kernel overwrites to make the ticket
-    /// fail.
+    /// Borrows pinned memory with two zeroes, which an indexed kernel overwrites to make the ticket fail.
     pub(crate) fn report(&mut self, operation: &'static str, first: u64) -> DriverResult<u64> {
         let loan = self.lend(16)?;
         // SAFETY: the loan has 16 bytes, and no work in flight uses them.
@@ -121,8 +118,7 @@ impl CudaSubmission<'_> {
         &self.queue.stream
     }
 
-    /// Returns the address of the queue's scratch memory on the GPU, which has data of earlier work of the
-    /// queue.
+    /// Returns the address of the queue's scratch memory on the GPU, which has data of earlier work.
     pub(crate) fn scratch(&mut self) -> DriverResult<u64> {
         if let Some(scratch) = &self.order.scratch {
             return Ok(scratch.address);
@@ -155,8 +151,7 @@ impl CudaSubmission<'_> {
         let mut blocks = blocks.clamp(1, (SLABS_BYTES / of_block).max(1));
         let found =
             self.order.slabs.as_ref().map_or((0, 0), |slabs| (slabs.address, slabs.bytes() / of_block));
-        // The driver has refused this length before. Do not request it again if the existing memory suffices
-        // for one block.
+        // Do not request a refused length again if the existing memory suffices for one block.
         if found.1 >= blocks || (found.1 > 0 && blocks * of_block <= self.order.slabs_wanted) {
             return Ok((found.0, blocks.min(found.1)));
         }

@@ -36,8 +36,7 @@ impl CudaCore {
             !is_waiting
         });
         if is_waiting && let Err(error) = self.watch_queue(queue) {
-            // Without the watcher thread, poll in this thread until the ticket is done. That is slow but
-            // correct.
+            // Without the watcher, poll in this thread until the ticket is done, which is slow.
             tracing::warn!(%error, "cannot start the thread that runs wakers");
             while !self.is_settled(queue, value) {
                 std::thread::yield_now();
@@ -103,8 +102,7 @@ fn run(watch: &CompletionThread, core: &Weak<CudaCore>) {
                 idle_since = Instant::now();
             }
         }
-        // The watcher owns no reference to the device while it sleeps. The device stops the watcher before
-        // the drop.
+        // The watcher owns no reference to the device while it sleeps, and ends with the device.
         let Some(core) = core.upgrade() else { return };
         round = round.wrapping_add(1);
         std::thread::yield_now();

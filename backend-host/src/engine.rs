@@ -76,7 +76,7 @@ impl<M: Storage> Engine<M> {
     }
 
     /// Makes each later request lock `gate` for reading while it runs. A thread that locks it for writing
-    /// stops all work.
+    /// stops work.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         self.pool.pass_through(gate);
     }
@@ -318,8 +318,7 @@ fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
 impl<M: Storage> Drop for Engine<M> {
     fn drop(&mut self) {
         self.peers.inspect(|peers| peers.remove(&self.registry));
-        // Wait for all work here, because memory that the program imported may end after the drop of the
-        // device.
+        // Wait for all work, because imported memory may end after the drop of the device.
         for lane in self.registry.live_queues() {
             lane.end();
             let _ = lane.wait(lane.timeline().newest().value);

@@ -96,7 +96,6 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.memory.read()
     }
 
-    /// Adds a buffer to the table, and returns its handle.
     pub fn add_buffer(&self, buffer: Arc<M>) -> BufferHandle {
         self.memory.write().add_buffer(buffer.bytes(), buffer)
     }
@@ -104,12 +103,10 @@ impl<M: Storage, Q> HandleTable<M, Q> {
     /// Registers the new length of an extended buffer.
     pub fn extend_buffer(&self, handle: &BufferHandle, buffer: Arc<M>) -> Result<()> {
         let mut memory = self.memory.write();
-        // Read the length under the lock. If several threads extend the buffer, the last one then registers
-        // the final length.
+        // Read the length under the lock. The last of several threads then registers the final length.
         self.named(memory.extend_buffer(handle, buffer.bytes(), buffer))
     }
 
-    /// Removes a buffer.
     pub fn remove_buffer(&self, handle: &BufferHandle) -> Option<Arc<M>> {
         self.memory.write().remove_buffer(handle)
     }
@@ -148,12 +145,10 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         host
     }
 
-    /// Removes a piece of host memory.
     pub fn remove_host(&self, handle: &HostAllocation) -> Option<Arc<HostMemoryPiece>> {
         self.memory.write().remove_host(handle)
     }
 
-    /// Adds a queue to the table.
     pub fn add_queue(&self, id: QueueId, queue: Arc<Q>) {
         self.queues.add(id, queue);
     }

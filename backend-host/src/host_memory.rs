@@ -10,7 +10,6 @@ use backend_api::{Error, ErrorKind, HostMemory, Result};
 use crate::error;
 use crate::memory::{LockedMemory, Map, Wiping, system_memory};
 
-/// An allocation of host memory.
 #[derive(Debug)]
 pub(crate) struct HostMemoryPiece {
     address: NonNull<u8>,

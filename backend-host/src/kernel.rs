@@ -1,5 +1,4 @@
-//! Execution of requests on the processor: copies and kernels, for any type of device memory and several
-//! threads.
+//! Execution of requests on the processor: copies and kernels, for any type of device memory.
 
 pub(crate) mod compute;
 pub(crate) mod copy;

@@ -19,8 +19,7 @@ pub(crate) const ALIGNMENT_BYTES: usize = 4096;
 /// Zeroed memory from the system, aligned to 4 KiB, or to 2 MiB if it is at least that long. The system
 /// commits pages on first access.
 ///
-/// The type returns addresses and never references, because other threads and the program access the same
-/// bytes.
+/// The type returns addresses and never references, because other threads access the same bytes.
 #[derive(Debug)]
 pub(crate) struct Map {
     /// `None` for zero bytes, because the system refuses an empty map.
@@ -31,8 +30,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// Maps `bytes` bytes of zeroed memory. With `huge_pages` it requests huge pages, which the system may
-    /// ignore.
+    /// Maps `bytes` bytes of zeroed memory. Requests huge pages if `huge_pages` is true.
     pub fn new(bytes: usize, huge_pages: bool) -> io::Result<Self> {
         Self::with(bytes, huge_pages, &mut MmapOptions::new())
     }
@@ -53,8 +51,7 @@ impl Map {
         if bytes == 0 {
             return Ok(Self { map: None, shift: 0, bytes });
         }
-        // The system aligns the map to small pages only. The extra addresses up to the next huge page cost no
-        // memory.
+        // The system aligns the map to small pages only. The extra addresses cost no memory.
         let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
         let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let map = MmapRaw::from(options.len(length).map_anon()?);
@@ -81,8 +78,7 @@ impl Map {
     #[expect(clippy::unused_self, reason = "the function for Linux uses `self`")]
     fn ask_for_huge_pages(&self, _bytes: usize) {}
 
-    /// Address of the first byte of the map. It is valid for reads and writes of the whole length while the
-    /// map lives.
+    /// Address of the first byte of the map. Valid for reads and writes while the map lives.
     pub fn address(&self) -> NonNull<u8> {
         let none = NonNull::<Page>::dangling().cast();
         let Some(map) = &self.map else { return none };
@@ -100,8 +96,7 @@ impl Map {
         let Some(_map) = self.map.as_ref().filter(|_| !part.is_empty()) else { return Ok(()) };
         #[cfg(all(target_os = "linux", not(miri)))]
         match _map.advise_range(memmap2::Advice::PopulateWrite, self.shift + part.start, part.len()) {
-            // Ignore this error: Linux before 5.14 does not know the advice, so the first access populates
-            // the pages.
+            // Ignore this error: Linux before 5.14 does not know the advice.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             result => return result,
         }
@@ -154,8 +149,7 @@ impl Wiping {
     }
 }
 
-/// Small intermediate buffer of a kernel. Its drop wipes it even if wiping is disabled, because that is
-/// cheap.
+/// Small intermediate buffer of a kernel. Its drop always wipes it, because that is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Passage<T: bytemuck::Zeroable + Copy>(pub Vec<T>);
 
@@ -191,8 +185,7 @@ mod lock {
     /// it overlaps, independent of the number of locks.
     #[derive(Debug)]
     pub(super) struct LockCounts {
-        /// Disjoint runs of pages by their first page: the end of each run, and the number of locks of each
-        /// of its pages.
+        /// Disjoint runs of pages by their first page: the end of each run, and the locks of each page.
         runs: BTreeMap<usize, (usize, usize)>,
         pages: usize,
     }

@@ -61,8 +61,7 @@ impl<M: Storage, Q, S> Peers<M, Q, S> {
         self.0.write().retain(|peer| !std::ptr::eq(peer.registry.as_ptr(), Arc::as_ptr(registry)));
     }
 
-    /// Locks the list for reading, and returns all live devices. The calling thread must not lock a memory
-    /// table.
+    /// Locks the list for reading, and returns all live devices. The caller must not lock a memory table.
     pub fn members(&self) -> Members<'_, M, Q, S> {
         let list = self.0.read();
         let alive = list.iter().filter_map(|peer| Some((peer.registry.upgrade()?, peer.state.upgrade()?)));

@@ -52,8 +52,7 @@ pub struct Ram {
     /// The maximum length in bytes. The map has this length, limited to the size of the device.
     most: u64,
     wiping: Arc<Wiping>,
-    /// Shares of the budget: one for the allocation, and one for each extension. A thread that extends the
-    /// memory locks them.
+    /// Shares of the budget: the allocation and each extension. A thread that extends the memory locks them.
     shares: Mutex<Vec<AccountShare>>,
 }
 
@@ -70,8 +69,7 @@ impl Ram {
         Self::made(capacity, bytes, bytes, commit, |length| Map::new(length, true))
     }
 
-    /// Allocates `bytes` bytes of device memory, and reserves addresses for `most` bytes, up to which it can
-    /// grow.
+    /// Allocates `bytes` bytes of device memory, and reserves addresses to grow to `most` bytes.
     pub fn extensible(capacity: &Capacity, bytes: u64, most: u64, commit: Commit) -> Result<Self> {
         check_extensible(bytes, most)?;
         // Reserve at most as many addresses as the device has bytes, because no buffer can be longer.
@@ -111,8 +109,7 @@ impl Ram {
         let total = capacity.total_bytes;
         let share = capacity.account.take(bytes - now, total, |taken| total - taken);
         let out_of_memory = |error: Error| {
-            // Report a request beyond the device's size as out of memory, because a part of the memory is
-            // already in use.
+            // Report a request beyond the device's size as out of memory, because a part is in use.
             let available = error.available_bytes().unwrap_or(0).min(total - now);
             Error::new(ErrorKind::OutOfMemory, "extend")
                 .with_bytes(bytes - now)

@@ -166,8 +166,7 @@ impl SimulatedDevice {
         pass(&self.schedule, change)
     }
 
-    /// Advances the time of other devices until none of their work uses these buffers, which were removed
-    /// from the table.
+    /// Advances the time of other devices until none of their work uses these removed buffers.
     fn have_others_leave(&self, buffers: &[Arc<Ram>]) {
         let Some(fabric) = self.fabric.as_ref().filter(|_| self.registry.is_visited()) else { return };
         let schedules: Vec<_> =
@@ -230,8 +229,7 @@ impl SimulatedDevice {
         };
         let timeline = self.registry.queue(operation, queue)?;
         let own = self.registry.memory();
-        // The memory table stays locked until the work is queued, as on every device. Wakers run later,
-        // without the lock.
+        // The memory table stays locked until the work is queued. Wakers run later, without the lock.
         let start = |known: &KnownMemory<'_, _, _>, passage: LinkTraffic| {
             let work = HostSubmission::new(known, request)?;
             self.schedule.lock().submit(operation, &timeline, work, cost_ns, passage)

@@ -27,8 +27,7 @@ impl ReadRange {
 
 /// One allocation of device memory: RAM, a file, or pages of the program.
 ///
-/// Callers have checked that all ranges are inside of the memory; the methods rely on it. Errors name
-/// `operation`.
+/// Callers have checked that all ranges are inside of the memory. Errors name `operation`.
 pub trait Storage: Debug + Send + Sync + 'static {
     /// Bytes that a kernel reads into private memory at once.
     const BLOCK_BYTES: usize;

@@ -15,8 +15,8 @@ const LOOK: Duration = Duration::from_micros(100);
 /// Number of polls without work after which the watcher thread sleeps until it is woken: some milliseconds.
 const LOOKS_MAX: u32 = 20;
 
-/// Number of files whose requests can run at the same time, each with all threads of a pool. The files may be
-/// on several drives.
+/// Number of files whose requests can run at the same time, each with all threads of a pool. Files may be on
+/// several drives.
 const FILES_AT_ONCE: usize = 4;
 
 /// Urgency of a queue's work: determines if its submission wakes a thread.
@@ -114,7 +114,7 @@ impl Pool {
     }
 
     /// Returns a pool that shares the threads of the process with other such pools. At most `width` threads
-    /// work on one request.
+    /// share a request.
     pub fn shared(width: usize) -> Arc<Self> {
         let shared = &mut *SHARED.lock();
         let process = std::process::id();
@@ -208,8 +208,7 @@ impl Threads {
     fn assist(self: &Arc<Self>, team: &Arc<Team>, helpers: usize) {
         let mut state = self.state.lock();
         for _ in 0..helpers {
-            // Push the part to the front, because workers should finish started requests before they begin
-            // others.
+            // Push the part to the front, because workers should finish started requests first.
             state.work.push_front(Work::Assist(Arc::clone(team)));
         }
         self.backlog.store(true, Ordering::Relaxed);

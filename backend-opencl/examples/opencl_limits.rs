@@ -1,5 +1,4 @@
-//! Benchmark of the OpenCL backend: lists the devices, and compares its speed with direct calls of the
-//! driver.
+//! Benchmark of the OpenCL backend: lists devices, and compares its speed with direct calls of the driver.
 //!
 //!     cargo run --release -p vmarray-backend-opencl --example opencl_limits -- [DEVICE]
 //!

@@ -53,8 +53,7 @@ pub(crate) struct Mark {
     /// True if the driver has reported the final status. Otherwise the driver has only refused to answer, and
     /// the commands may still be running.
     over: AtomicBool,
-    /// Time at which the driver began to refuse queries, in milliseconds after the mark's creation, plus 1; 0
-    /// while it answers.
+    /// Start of the driver's refusals, in milliseconds after the mark's creation, plus 1; 0 while it answers.
     refused_since: AtomicU64,
     made: Instant,
     called_back: AtomicBool,
@@ -108,8 +107,8 @@ impl Mark {
         self.status.load(Ordering::Acquire)
     }
 
-    /// Returns the status of the event from the driver: positive while pending, 0 when done, negative after a
-    /// failure. Never blocks.
+    /// Queries the event's status: positive while pending, 0 when done, negative after a failure. Never
+    /// blocks.
     pub fn status(&self) -> cl_int {
         let known = self.known();
         if known <= 0 {
@@ -140,8 +139,7 @@ impl Mark {
         since.is_err_and(|since| now.saturating_sub(since) >= PATIENCE.as_millis() as u64)
     }
 
-    /// Stores the final status unless one is stored already. `over` is true if the driver itself has reported
-    /// it.
+    /// Stores the final status unless one is stored already. `over` is true if the driver reported it.
     fn settle(&self, status: cl_int, over: bool) {
         if over {
             self.over.store(true, Ordering::Release);
@@ -226,8 +224,7 @@ impl Track {
         self.pending.lock().len()
     }
 
-    /// Returns the mark of the submission with this ticket value; `None` if the submission is known to be
-    /// done.
+    /// Returns the mark of the submission with this ticket value; `None` if it is known to be done.
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;
@@ -316,8 +313,7 @@ impl Track {
         outcome
     }
 
-    /// Blocks until all submissions up to the ticket `value` are done and recorded in the timeline. Runs no
-    /// waker.
+    /// Blocks until all submissions up to the ticket `value` are done and recorded. Runs no waker.
     pub fn wait_for_outcome(&self, value: u64) -> Result<()> {
         if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(());
@@ -330,8 +326,7 @@ impl Track {
             if self.timeline.poll(value)? == QueueProgress::Done {
                 return Ok(());
             }
-            // The driver has reported a later command before an earlier one. So wait for the earliest
-            // command.
+            // The driver has reported a later command first. So wait for the earliest command.
             let front = self.pending.lock().front().cloned();
             match front {
                 Some(mark) => mark.wait(),

@@ -95,8 +95,7 @@ impl Batch {
     }
 }
 
-/// Run: copies in one direction between one buffer and one allocation of host memory, which one kernel
-/// executes.
+/// Run: copies in one direction between a buffer and an allocation of host memory, for one kernel.
 struct Run<'a> {
     copies: &'a [ResolvedCopy],
     first: &'a ResolvedCopy,

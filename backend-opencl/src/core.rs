@@ -75,8 +75,7 @@ impl OpenClCore {
         let kernels = BuiltKernels::new(&context, found, options).map_err(|error| error.on(&info))?;
         let mut traits = found.traits;
         traits.shares_fine_grained &= options.zero_copy;
-        // Use the extension only if device and host do not share memory, because kernels can then access it
-        // anyway.
+        // If device and host share memory, skip the extension: kernels can access host memory anyway.
         let host_buffers_nv = options.zero_copy
             && traits.has_host_buffers_nv
             && !traits.shares_fine_grained
@@ -240,8 +239,7 @@ impl OpenClCore {
         const TURNS: u32 = 100_000;
         let mut turns = 0;
         while self.callbacks.load(Ordering::Acquire) > 0 && (turns < TURNS || !self.is_lost()) {
-            // Do not block here: the completion thread may be running a waker that waits for a lock of the
-            // caller.
+            // Do not block here: the completion thread may run a waker that waits for a lock of the caller.
             if !self.completion_thread.settle_next() {
                 std::thread::yield_now();
             }

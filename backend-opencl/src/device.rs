@@ -194,8 +194,7 @@ impl OpenClDevice {
         })
     }
 
-    /// Releases device memory after its work has ended. If the end of the work is unknown, keeps the memory
-    /// for ever.
+    /// Releases device memory after its work has ended. If that is unknown, keeps the memory for ever.
     fn end_buffer(&self, buffer: Arc<Buffer>) {
         if !buffer.uses.wait() {
             self.core.keep(buffer, true);

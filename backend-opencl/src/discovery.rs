@@ -139,8 +139,7 @@ pub fn devices() -> Vec<Discovered> {
 /// ```
 #[must_use]
 pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
-    // Serialise the first queries. In PoCL 3.1, a thread that queries during another thread's first query
-    // gets no devices.
+    // In PoCL 3.1, a query during another thread's first query returns no devices, so serialise queries.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
     let (mut found, mut absences) = (Vec::new(), driver::absences().to_vec());

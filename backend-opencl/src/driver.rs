@@ -5,8 +5,8 @@
 //! - Every enqueue of `opencl3` creates an event, which costs as much as the command.
 //! - Its objects panic in `Drop` if the driver returns an error.
 //! - It declares function pointers with Rust's calling convention instead of C's.
-//! - It searches for the library itself, on Windows also in the program's folder, and may load another
-//!   library than this module.
+//! - It searches for the library itself, on Windows also in the program's folder, and may load another one
+//!   than this module.
 
 pub(crate) mod objects;
 
@@ -23,7 +23,6 @@ use opencl3::types::{
     cl_svm_mem_flags, cl_uint,
 };
 
-/// The callback of an event.
 pub(crate) type EventCallback = extern "C" fn(cl_event, cl_int, *mut c_void);
 
 /// Type of `clCreateBufferNV` of the extension `cl_nv_create_buffer`. The third argument is the location of

@@ -64,8 +64,7 @@ fn kind(status: cl_int, otherwise: ErrorKind) -> ErrorKind {
     }
 }
 
-/// Creates an error with the driver's code and its name. `otherwise` is the kind if the code itself is not
-/// specific.
+/// Creates an error with the driver's code and its name. `otherwise` is the kind for an unspecific code.
 pub(crate) fn driver(operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
     Error::new(kind(status, otherwise), operation).with_driver(i64::from(status), name(status))
 }

@@ -157,8 +157,7 @@ const BYTES: usize = 64 << 10;
 impl Rig {
     fn new() -> Option<Self> {
         static TURNS: Mutex<()> = Mutex::new(());
-        // Function tables live until the process ends. This list keeps them reachable, so leak checkers do
-        // not report them.
+        // Keep all function tables reachable, so leak checkers do not report them.
         static TABLES: Mutex<Vec<&'static Sys>> = Mutex::new(Vec::new());
         let turn = Turn(TURNS.lock());
         let found = crate::devices().into_iter().next()?;
@@ -196,8 +195,7 @@ impl Rig {
         Some(rig)
     }
 
-    /// Makes the device lost by a lack of resources: the driver refuses a call, and then the probe of the
-    /// device.
+    /// Makes the device lost by a lack of resources: the driver refuses a call, and then the probe.
     fn lose_by_shortage(&self) {
         FAULTS.write.store(ALWAYS, Ordering::SeqCst);
         let error = self.device.core().fail("submit", ErrorKind::CopyFailed, CL_OUT_OF_HOST_MEMORY);

@@ -90,8 +90,7 @@ impl Writes {
         let mut due: Vec<(Weak<dyn UsingQueue>, u64)> = Vec::new();
         for (queue, value, written) in &self.0.lock().writes {
             let overlaps = written.start < range.end && range.start < written.end;
-            // Keep only the newest write of each queue, because it ends after all earlier writes of the
-            // queue.
+            // Keep only the newest write of each queue, because it ends after all earlier ones.
             match due.iter_mut().find(|(known, _)| known.ptr_eq(queue)) {
                 _ if !overlaps => {}
                 Some((_, newest)) => *newest = (*newest).max(*value),

@@ -1,5 +1,4 @@
-//! OpenCL kernels of this backend: builds them, caches them on disk, and creates the kernel objects of each
-//! queue.
+//! OpenCL kernels of this backend: builds and caches them, and creates the kernel objects of each queue.
 
 #[forbid(unsafe_code)]
 pub(crate) mod cache;
@@ -66,8 +65,7 @@ impl BuiltKernels {
     pub fn new(context: &Context, found: &Discovered, with: &OpenClOptions) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
         // On a GPU, 8 groups of 256 items fill a multiprocessor of 2048 threads. A processor runs the items
-        // of a group one after the other, so fewer items suffice, and two groups for each core balance the
-        // load.
+        // of a group one after the other, so fewer items suffice, and two groups per core balance the load.
         let (most, each) = if cpu { (64, 2) } else { (256, 8) };
         let limit = found.traits.max_group.min(most);
         let group = 1_usize << limit.ilog2();
@@ -269,8 +267,7 @@ fn build(
     Ok(program)
 }
 
-/// The kernel objects of one queue. Each queue has its own, because setting arguments is not safe between
-/// threads.
+/// The kernel objects of one queue, not shared, because setting arguments is not safe between threads.
 #[derive(Debug, Default)]
 pub(crate) struct KernelSet(Vec<(String, Kernel)>);
 

@@ -1,5 +1,4 @@
-//! Device memory of an OpenCL device: one allocation may consist of several OpenCL buffers. Also counts the
-//! allocated bytes.
+//! Device memory of an OpenCL device: one allocation may consist of several buffers. Also counts bytes.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -65,8 +64,7 @@ impl Drop for OwnMemory {
 }
 
 /// An allocation of device memory, in pieces (OpenCL buffers). Piece `i` has the bytes from `i << shift` on.
-/// An extension creates another value with the same pieces and more. Work in flight uses the old or the new
-/// value.
+/// An extension creates another value with the same pieces and more. Work in flight uses either value.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub bytes: u64,
@@ -131,8 +129,7 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, whole)
     }
 
-    /// Returns the memory extended to at least `bytes` bytes by further pieces; `None` if it is already long
-    /// enough.
+    /// Returns the memory extended to at least `bytes` bytes by further pieces; `None` if it is long enough.
     pub fn extended(&self, core: &Arc<OpenClCore>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
         if !check_extend(self.bytes, bytes, self.most).map_err(|error| error.on(&core.info))? {
             return Ok(None);
@@ -146,8 +143,7 @@ impl Buffer {
         let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
         let more = whole - ((self.pieces.len() as u64) << self.shift);
         let extended = self.with_pieces(core, budget, bytes, more).map(Some);
-        // Report a request beyond the device's capacity as out of memory, because the existing pieces already
-        // use a part.
+        // Report a request beyond the device's capacity as out of memory, because existing pieces use a part.
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 
@@ -171,8 +167,7 @@ impl Buffer {
         Ok(Self { bytes, shift: self.shift, pieces, uses: Arc::clone(&self.uses), most: self.most, shares })
     }
 
-    /// Divides a range of the memory into parts, each in one OpenCL buffer. The range is inside of the
-    /// memory.
+    /// Divides a range of the memory, which must be inside of it, into parts in one OpenCL buffer each.
     pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = PiecePart> {
         let shift = self.shift;
         let mut before = 0;
@@ -201,8 +196,8 @@ pub(crate) struct Budget {
 impl Budget {
     pub fn new(core: &OpenClCore, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
-        // Leave memory for the driver, for kernels and for scratch memory. If device and host share memory,
-        // leave more for the host.
+        // Leave memory for the driver, for kernels and for scratch memory. With shared memory, leave more for
+        // the host.
         let head_room = match core.info.kind {
             backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
             _ => total / 8,

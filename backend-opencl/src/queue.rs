@@ -1,5 +1,4 @@
-//! In-order queue of an OpenCL device: enqueues commands, and owns the queue's kernel objects and scratch
-//! memory.
+//! In-order queue of an OpenCL device: enqueues commands, and owns kernel objects and scratch memory.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -82,15 +81,13 @@ struct SubmitState {
     batch: Batch,
 }
 
-/// Scratch memory of a queue on the device. Work in one queue runs in order, so each call can reuse it at
-/// once.
+/// Scratch memory of a queue on the device. Work in one queue runs in order, so calls can reuse it.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(crate) enum QueueScratch {
     /// Values to search for, and patterns of fills.
     Parameters,
-    /// Number of matches of each chunk, state of a search, and positions of each chunk's matches in the
-    /// result.
+    /// Number of matches of each chunk, state of a search, and positions of the chunks' matches.
     Counts,
     State,
     Offsets,
@@ -172,8 +169,7 @@ impl OpenClQueue {
         self.submit.lock().statistics
     }
 
-    /// Refuses further submissions to the queue, and blocks until all work is done. Returns the newest ticket
-    /// value.
+    /// Refuses further submissions, and blocks until all work is done. Returns the newest ticket value.
     pub fn close(self: &Arc<Self>) -> u64 {
         let newest = {
             let mut state = self.submit.lock();
@@ -182,8 +178,7 @@ impl OpenClQueue {
         };
         self.wait_quietly(newest);
         if self.core.is_lost() && !self.track.is_over(newest) {
-            // Never drop this queue: a later release of its memory must find that the end of its work is
-            // unknown.
+            // Never drop this queue: later releases must find that the end of its work is unknown.
             keep_for_good(Arc::clone(self));
         }
         newest
@@ -315,8 +310,8 @@ impl<'q> OpenClSubmission<'q> {
         self.command(last, |queue, place| queue.copy(from, to, bytes as usize, place))
     }
 
-    /// Enqueues a copy of `bytes` to the start of a scratch buffer on the device. The submission keeps
-    /// `bytes` alive.
+    /// Enqueues a copy of `bytes` to the start of a scratch buffer on the device. The submission owns
+    /// `bytes`.
     pub fn upload(&mut self, bytes: Vec<u8>, to: &Memory) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -347,8 +342,7 @@ impl<'q> OpenClSubmission<'q> {
         self.launched(name, result)
     }
 
-    /// Enqueues a launch of a kernel that was built for this submission, with `groups` work-groups of `group`
-    /// items.
+    /// Enqueues a launch of a kernel built for this submission, with `groups` work-groups of `group` items.
     ///
     /// # Safety
     /// With these arguments, the kernel only accesses its buffers.
@@ -380,8 +374,7 @@ impl<'q> OpenClSubmission<'q> {
         result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
     }
 
-    /// Returns scratch memory on the device of at least `bytes` bytes, with zeroes or the contents of its
-    /// last use.
+    /// Returns at least `bytes` bytes of scratch memory on the device: zeroes or contents of its last use.
     ///
     /// The returned handle shares ownership; drivers keep buffers that commands use.
     pub fn scratch(&mut self, which: QueueScratch, bytes: u64) -> Result<Arc<OwnMemory>> {
@@ -417,8 +410,7 @@ impl<'q> OpenClSubmission<'q> {
         let cleared = unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments) };
         match cleared {
             Ok(()) => self.state.scratch[place] = Some(Arc::clone(&memory)),
-            // The clearing failed, and the driver may still use the memory. So keep it allocated, and wipe it
-            // later.
+            // The clearing failed, and the driver may still use the memory, so keep it.
             Err(_) => self.keep(Arc::clone(&memory)),
         }
         cleared.map(|()| memory)
@@ -501,8 +493,7 @@ impl<'q> OpenClSubmission<'q> {
         let backlog = track.backlog();
         drop(self);
         if backlog >= BACKLOG && backlog.is_multiple_of(BACKLOG) {
-            // Move completed marks, but leave the wakers to the completion thread, because callers may hold
-            // locks.
+            // Move completed marks, but run no wakers, because callers may hold locks.
             track.collect(u64::MAX);
         }
         Ok(ticket)

@@ -19,8 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 
 pub(crate) const DOUBT: Duration = Duration::from_millis(100);
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// Repeats a query until it succeeds, the driver reports that the device is gone, or `time` has passed.
-/// Blocks.
+/// Repeats a query until it succeeds, the driver reports the loss of the device, or `time` has passed.
 pub(crate) fn insist<T>(time: Duration, mut ask: impl FnMut() -> Status<T>) -> Status<T> {
     let mut start = None;
     loop {

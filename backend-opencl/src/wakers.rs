@@ -16,8 +16,7 @@ use vmarray_support::backends::wake_all;
 
 /// Message to the completion thread about a queue: a submission is done, or the queue is lost.
 ///
-/// A message counts in the device's `callbacks`, from before it is sent until it refers to no part of the
-/// device any more.
+/// A message counts in the device's `callbacks`, from before it is sent until it drops the device.
 pub(crate) struct WakeJob {
     pub track: Arc<dyn WakeableQueue>,
     pub done: Option<Arc<dyn DoneSubmission>>,

@@ -15,8 +15,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 64;
 /// Bytes of test memory: one half to send, the other for the bytes that return.
 const BYTES: usize = 2 * PAGES * PAGE;
-/// Number of rounds of the test. One is not enough, because a driver may update its own copy only at the
-/// first use.
+/// Number of rounds of the test. One is not enough, because a driver may copy only at the first use.
 const ROUNDS: u8 = 3;
 
 /// Returns true if kernels and the program access the same memory in NVIDIA's host buffers.

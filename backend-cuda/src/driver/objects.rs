@@ -111,8 +111,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
     }
 
-    /// Makes later work of the stream wait for an event. The caller may destroy the event before it
-    /// completes.
+    /// Makes later work of the stream wait for an event. The event may be destroyed before.
     pub fn wait_for(&self, event: &Event) -> DriverResult {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
@@ -266,8 +265,8 @@ impl Module {
         check(unsafe { set(function, which, most.unwrap_or(c_int::MAX)) })
     }
 
-    /// Returns the number of blocks of `function`, a kernel of this module, that a multiprocessor runs
-    /// concurrently.
+    /// Returns the number of blocks of `function`, a kernel of this module, that a multiprocessor runs at
+    /// once.
     pub fn occupancy(&self, function: Function, threads: u32) -> u32 {
         let mut blocks = 0;
         let ask = self.context.driver.table.occupancy;

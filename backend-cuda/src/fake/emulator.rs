@@ -613,7 +613,7 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
         ["sub", _] => a - b,
         ["mul", "lo", _] => a.wrapping_mul(b),
         ["mul", "hi", _] => {
-            // The product of two unsigned 64-bit numbers may exceed `i128`, but its upper 64 bits are still
+            // The product of two unsigned 64-bit numbers may exceed `i128`, but its upper 64 bits are
             // correct.
             let product = a.wrapping_mul(b);
             if kind.starts_with('s') { product >> bits } else { (product as u128 >> bits) as i128 }

@@ -1,5 +1,4 @@
-//! Definitions of the driver functions that the crate `cust` links to, for programs linked without the
-//! driver.
+//! Driver functions that the crate `cust` links to, for programs that are linked without the driver.
 //!
 //! `cust` declares them as functions of a library `cuda`, which a program would need when it is linked and
 //! when it starts. The functions here replace that library: each looks up the driver's function at its first
@@ -7,8 +6,7 @@
 //! `CUDA_ERROR_NOT_FOUND`. The list has the functions that the sources of `cust` 0.3.2 use. Their types equal
 //! the declarations of `cust_raw` 0.11.3.
 //!
-//! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since `cust_raw` stores it in an
-//! enum.
+//! An error code that the enum in `cust_raw` lacks becomes `CUDA_ERROR_UNKNOWN`.
 
 // Allow these function names, because the C interface of the driver prescribes them.
 #![allow(non_snake_case)]

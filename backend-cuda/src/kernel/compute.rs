@@ -1,5 +1,4 @@
-//! Computations on array elements on a CUDA device: generates kernels from expression programs, and launches
-//! them.
+//! Computations on a CUDA device: generates kernels from expression programs, and launches them.
 
 #[forbid(unsafe_code)]
 pub(super) mod cache;

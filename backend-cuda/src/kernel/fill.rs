@@ -1,5 +1,4 @@
-//! Fills of device memory with a pattern: by the driver's memset if it supports the pattern, else by a
-//! kernel.
+//! Fills of device memory: by the driver's memset if it supports the pattern, else by a kernel.
 
 use crate::driver::DriverResult;
 use crate::driver::objects::Unit;

@@ -59,7 +59,6 @@ fn word(elements: u64, stride: u64, values: u64) -> usize {
     if with_values >= 2 { with_values as usize } else { places.min(1) as usize }
 }
 
-/// Returns the length of a tile in bytes.
 fn tile_bytes(stride: u64, total: u64, blocks: u64) -> u64 {
     let room = TILE_ELEMENTS.saturating_mul(stride).min(TILE_BYTES_MAX);
     let even = (total / blocks.max(1)).max(TILE_BYTES_MIN);

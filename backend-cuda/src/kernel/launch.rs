@@ -25,8 +25,8 @@ use crate::driver::DriverResult;
 use crate::host_memory::HostAddress;
 use crate::submission::CudaSubmission;
 
-/// Number of blocks of a launch, as a multiple of the blocks that run concurrently; more blocks even out
-/// their run times.
+/// Number of blocks of a launch, as a multiple of the concurrent blocks; more blocks even out their run
+/// times.
 const WAVES: u32 = 4;
 
 const _: () = assert!(STATE_BYTES <= scratch::VALUE - scratch::LAUNCH);
@@ -126,8 +126,7 @@ fn leading_words(given: &[(LeadingParameters, u64)]) -> Vec<u64> {
     words
 }
 
-/// Appends the parameters of views: for each view the number of elements, and the addresses of its memory
-/// ranges.
+/// Appends the parameters of views: for each view its number of elements and its addresses.
 fn push_views(words: &mut Vec<u64>, views: &[LaunchView<'_>], mut bases: &[u64]) {
     for view in views {
         let (own, others) = bases.split_at(view.bases().len());

@@ -1,5 +1,4 @@
-//! Search on a CUDA device: kernels count the matches of each chunk, compute prefix sums, and list the
-//! indices.
+//! Search on a CUDA device: kernels count the matches of each chunk, compute prefix sums, and list matches.
 
 use crate::driver::{DriverResult, Function};
 use crate::host_memory::HostAddress;
@@ -72,8 +71,7 @@ impl SearchScratch {
         Ok(Self { state, counts: scratch + scratch::COUNTS, hits: scratch + scratch::HITS })
     }
 
-    /// Launches the kernel that computes each chunk's position in the list of matches, and writes the
-    /// result's header.
+    /// Launches the kernel that computes each chunk's position in the list, and writes the result's header.
     ///
     /// # Safety
     /// The search must have at most `CHUNKS_MAX` chunks, and there must be memory for a header at `answer`.

@@ -89,7 +89,6 @@ impl Text {
         name
     }
 
-    /// Appends an instruction.
     pub fn instruction(&mut self, words: &str) {
         self.body.push('\t');
         self.body.push_str(words);
@@ -178,8 +177,8 @@ impl Text {
         }
     }
 
-    /// Returns the register that passes a value as an argument of a function call. Converts a bool to a
-    /// 32-bit word first.
+    /// Returns the register that passes a value as an argument of a function call. A bool becomes a 32-bit
+    /// word.
     pub fn given_on(&mut self, of: Type, name: &str) -> String {
         if of != Type::Bool {
             return name.to_owned();
@@ -359,8 +358,8 @@ impl Text {
                 emit!(self, "shl.b32 {bits}, {a}, 16");
                 emit!(self, "mov.b32 {name}, {bits}");
             }
-            // GPUs before compute capability 8.0 have no instruction for this conversion, so round the bits
-            // by integer operations.
+            // GPUs before compute capability 8.0 have no instruction for this conversion, so round by integer
+            // operations.
             _ => {
                 let (odd, is_nan) = (self.temporary("b32"), self.temporary("pred"));
                 emit!(self, "mov.b32 {bits}, {a}");
@@ -399,8 +398,8 @@ impl Text {
             }
             _ => {
                 if unused > 0 {
-                    // Set the bit above the number's bits. Then the count of trailing zeros of 0 is the
-                    // number of bits.
+                    // Set the bit above the number, so the count of trailing zeros of 0 is the number of
+                    // bits.
                     emit!(self, "or.b32 {own}, {own}, 0x{:X}", 1_u32 << bits);
                 }
                 emit!(self, "brev.{kind} {own}, {own}");

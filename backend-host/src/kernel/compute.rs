@@ -26,7 +26,6 @@ use crate::host_memory::HostMemoryPiece;
 use crate::storage::Storage;
 use crate::worker::Crew;
 
-/// A checked computation.
 #[derive(Debug)]
 pub(crate) struct ComputeJob<M> {
     /// Location in device memory of each source's first element.
@@ -214,7 +213,6 @@ impl<M: Storage> ComputeJob<M> {
 }
 
 impl<M: Storage> EvaluationPlan<'_, M> {
-    /// Number of elements in a part.
     fn per_part(&self) -> u64 {
         let most = self.compute.count().div_ceil(Compute::PARTIALS_MAX);
         (SEARCH_PART_BYTES / self.bytes_each).max(1).max(most)

@@ -150,8 +150,7 @@ impl<M: Storage> Copies<M> {
             }
             return moves.iter().try_for_each(|one| one.run(0, one.bytes() as usize));
         }
-        // Divide long copies and combine short copies into parts of about the same length, one for a thread
-        // at a time.
+        // Divide long copies and combine short copies into parts of about the same length, one per thread.
         let mut pieces = Vec::with_capacity(moves.len());
         let mut starts = vec![0];
         let mut filled = 0;

@@ -55,7 +55,6 @@ impl<M: Storage> IndexedCopy<M> {
         self.run_part(0, count.min(self.count))
     }
 
-    /// Returns true for a gather.
     pub fn is_gather(&self) -> bool {
         self.direction == IndexedDirection::Gather
     }

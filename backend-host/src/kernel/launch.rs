@@ -1,5 +1,5 @@
-//! Launches of the program's kernels on the processor: run the kernel's native code if it has some, otherwise
-//! interpret the kernel.
+//! Launches of the program's kernels on the processor: by native code if the kernel has some, else
+//! interpreted.
 
 use std::ptr::NonNull;
 use std::time::Duration;

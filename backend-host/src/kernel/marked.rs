@@ -1,12 +1,10 @@
-//! Bit set of a search's matches, and its conversion to a list of indices. The set needs a 64th of the list's
-//! memory.
+//! Bit set of a search's matches, which needs a 64th of a list's memory, and its conversion to a list.
 
 use backend_api::{Error, ErrorKind, Result};
 
 /// Number of indices listed at once; they fit the first-level cache.
 const LISTED: usize = 1024;
-/// Entries that a list needs beyond its end: for each byte of the set, eight indices are written, and only
-/// the first are matches.
+/// Entries that a list needs beyond its end: for each byte of the set, eight indices are written.
 pub(super) const SPARE: usize = 8;
 
 /// For each byte, the positions of its set bits, followed by zeroes.
@@ -60,8 +58,7 @@ impl Marked {
         self.words.extend_from_slice(words);
     }
 
-    /// Calls `put` for the indices of the first `wanted` matches, chunk by chunk. Also passes the number of
-    /// matches before the chunk.
+    /// Calls `put` for the first `wanted` matches, chunk by chunk, with the number of earlier matches.
     pub fn each_list(&self, wanted: usize, mut put: impl FnMut(usize, &[u64])) {
         let mut block = [0; LISTED];
         let (mut words, mut first, mut done) = (&self.words[..], self.first, 0);

@@ -19,8 +19,7 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Returns a matcher that compares the field at byte `field_offset` of elements of `stride` bytes with
-    /// `value`.
+    /// Creates a matcher for `value` in the field at byte `field_offset` of elements of `stride` bytes.
     pub fn new(stride: usize, field_offset: usize, value: &[u8]) -> Self {
         debug_assert!(field_offset + value.len() <= stride, "the field must lie inside of its element");
         Self { stride, field_offset, value: value.into(), wide: has_wide_vectors() }
@@ -80,12 +79,11 @@ impl Matcher {
                 }
             };
         }
-        /// Counts matches in integers of the field's width, which gives the most lanes, and adds them up
-        /// before they can overflow.
+        /// Counts matches in integers of the field's width, which gives the most lanes; adds them up before
+        /// an overflow.
         macro_rules! count_dense {
             (u8, $fields:ident, $value:ident) => {{
-                // The compiler does not vectorise a single byte counter, but it vectorises one counter for
-                // each lane.
+                // The compiler vectorises one counter for each lane, but not a single byte counter.
                 const LANES: usize = 64;
                 let (rows, rest) = $fields.as_chunks::<LANES>();
                 let mut matches = rest.iter().filter(|field| field[0] == $value).count() as u64;

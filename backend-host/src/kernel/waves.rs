@@ -145,8 +145,7 @@ impl Waves {
     /// Searches with all threads of `crew`. Each thread calls `look` to search a part. Several threads call
     /// `put` to write pieces of the list of indices, each with its position in the list.
     ///
-    /// The result or error depends only on the elements and the number of threads, not on the threads'
-    /// timing.
+    /// The result or error depends only on the elements and the number of threads, not on timing.
     pub fn run(&self, crew: Crew<'_>, look: &Look<'_>, put: &Put<'_>) -> Result<Totals> {
         let mut totals = Totals::default();
         let mut next = 0;
@@ -155,7 +154,7 @@ impl Waves {
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<WaveMatches>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
         // First process waves that list matches. A wave limits the memory for indices, and the search can end
-        // after each wave.
+        // after it.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
@@ -241,8 +240,8 @@ impl Waves {
         Ok(())
     }
 
-    /// Returns the first part that is known to end a wave: it failed, or the matches up to it fill the list
-    /// and no count is needed.
+    /// Returns the first part that is known to end a wave: it failed, or the list is full and no count is
+    /// needed.
     fn last_needed(&self, answers: &[Result<Totals>], room: u64) -> Option<usize> {
         let mut listed = 0;
         answers.iter().position(|answer| match answer {

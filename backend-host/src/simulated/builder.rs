@@ -83,8 +83,7 @@ impl SimulatedDeviceBuilder {
         }
     }
 
-    /// Sets the size of the device memory in bytes; 1 GiB by default. The memory takes RAM when it is first
-    /// used.
+    /// Sets the size of the device memory in bytes; 1 GiB by default. It takes RAM when first used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
@@ -169,7 +168,7 @@ impl SimulatedDeviceBuilder {
     }
 
     /// Sets the virtual time that passes at each poll of a pending ticket; 1 microsecond by default, at least
-    /// 1 nanosecond.
+    /// 1 ns.
     pub fn poll_step(mut self, step: Duration) -> Self {
         self.settings.poll_step_ns = nanoseconds(step).max(1);
         self

@@ -124,8 +124,7 @@ impl Chance {
                 }
             }
             HostSubmission::Indexed(indexed) => {
-                // Ignore an error: an index out of bounds may end the work early, as it would on a real
-                // device.
+                // Ignore an error: an index out of bounds may end the work early, as on a real device.
                 let _ = indexed.run_first(self.below(indexed.count + 1));
                 if indexed.is_gather() {
                     let bytes = self.below(indexed.bytes() + 1);

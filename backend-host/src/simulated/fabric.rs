@@ -48,7 +48,6 @@ pub struct SimulatedFabric {
     broken: Arc<Mutex<Vec<[String; 2]>>>,
 }
 
-/// The devices of a fabric.
 pub(super) type FabricDevices = Peers<Ram, Timeline, Mutex<Schedule>>;
 
 impl SimulatedFabric {

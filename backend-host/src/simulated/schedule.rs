@@ -76,8 +76,7 @@ pub(super) struct Schedule {
 #[derive(Debug)]
 struct QueueClock {
     timeline: Arc<Timeline>,
-    /// Earliest start of the next submission: the end of the last one, or of a ticket that the queue waits
-    /// for.
+    /// Earliest start of the next submission: the end of the last one, or of an awaited ticket.
     ready_ns: u64,
     /// Ticket value and end time in nanoseconds of pending submissions, in order.
     pending: VecDeque<(u64, u64)>,
@@ -188,8 +187,7 @@ impl Schedule {
         (value == ticket.value).then_some(finish_ns)
     }
 
-    /// Submits work. Its virtual time is the latency, plus `cost_ns`, plus the time that links and memory
-    /// need for its bytes.
+    /// Submits work. Its virtual time is the latency, plus `cost_ns`, plus the transfer time of its bytes.
     pub fn submit(
         &mut self,
         operation: &'static str,
@@ -307,8 +305,7 @@ impl Schedule {
         }
         let outcome = match failure {
             None => {
-                // Use a copy of the random generator, because this call must not change later delays and
-                // failures.
+                // Use a copy of the generator, because this call must not change later delays and failures.
                 self.chance.clone().litter_left_out(&work);
                 let outcome = work.run(Crew::Alone);
                 if is_broken {

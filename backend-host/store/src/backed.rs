@@ -95,8 +95,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     /// the storage is full. After an error the page may have its old or its new contents.
     fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Makes all written pages durable, if the storage supports this. The default implementation has no
-    /// effect.
+    /// Makes all written pages durable, if the storage supports this. The default has no effect.
     ///
     /// # Errors
     /// [`Device::sync`] returns this error.

@@ -35,7 +35,6 @@ struct Sums {
 /// The part of a byte range that is in one group of pages.
 struct Piece {
     group: u64,
-    /// The requested bytes.
     bytes: Range<u64>,
     /// The pages that contain the requested bytes, as a byte range.
     pages: Range<u64>,

@@ -23,8 +23,7 @@ use open_file::OpenFile;
 pub(crate) use open_file::announce;
 use space::FileSpace;
 
-/// Minimum number of threads of a device with a tier, because threads wait for GPUs and use little processor
-/// time.
+/// Minimum number of threads of a device with a tier, because threads mostly wait for GPUs.
 const TIERED_THREADS_LEAST: usize = 16;
 
 /// A device whose memory is a file: slow and large.

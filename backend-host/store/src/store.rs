@@ -697,8 +697,7 @@ impl fmt::Debug for StoreDevice {
 
 impl Drop for StoreDevice {
     fn drop(&mut self) {
-        // Commit, because written pages are only safe from a power failure after that. A drop cannot return
-        // an error, so warn.
+        // Commit, because only then pages survive a power failure. A drop cannot return an error, so warn.
         if self.volume.is_read_only() || self.volume.is_removed() {
             return;
         }
@@ -755,8 +754,8 @@ impl DirectReads for StoreDevice {
 unsafe impl Device for StoreDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = if self.next_share.lock().is_some() {
-            // Pages that were never written take no space in the file, so only the maximum size of a file is
-            // the limit.
+            // Pages that were never written take no space in the file, so the limit is the maximum size of a
+            // file.
             (FILE_BYTES_MAX, FILE_BYTES_MAX - self.pages() * self.page_bytes() as u64)
         } else if self.scratch.is_lent() {
             self.scratch.status()
@@ -767,9 +766,8 @@ unsafe impl Device for StoreDevice {
         Ok(MemoryStatus::new(total, free, free))
     }
 
-    /// Allocates the lowest pages that no buffer has, with their contents. If the pages are shared out,
-    /// allocates the next [share](StoreDevice::share_out); after [`serve_work`](StoreDevice::serve_work),
-    /// RAM.
+    /// Allocates the lowest pages without a buffer, with their contents. If pages are shared out, allocates
+    /// the next [share](StoreDevice::share_out); after [`serve_work`](StoreDevice::serve_work), RAM.
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.engine.named(self.memory_of(bytes, bytes, commit)).map(|memory| self.add(memory))
     }

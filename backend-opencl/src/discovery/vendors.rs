@@ -26,7 +26,6 @@ impl fmt::Display for ListedDriver {
 /// The folder in which drivers register. On Windows they use the registry, which this module does not read.
 const FOLDER: &str = "/etc/OpenCL/vendors";
 
-/// Returns the listed drivers.
 pub(crate) fn drivers() -> Vec<ListedDriver> {
     if cfg!(not(unix)) {
         return Vec::new();
@@ -56,8 +55,8 @@ fn listed_by(vendors: Option<OsString>, folder: Option<OsString>) -> Vec<ListedD
     }
 }
 
-/// Returns the reasons why listed drivers are missing, one sentence for each. The caller must have called the
-/// loader before.
+/// Returns the reasons why listed drivers are missing, one sentence for each. The loader must have run
+/// before.
 pub(crate) fn broken(listed: &[ListedDriver]) -> Vec<String> {
     listed.iter().filter_map(|driver| driver.fault()).collect()
 }

@@ -143,8 +143,7 @@ impl Context {
         Ok(Memory { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// Creates a buffer of `bytes` > 0 bytes in page-locked host memory. Only NVIDIA's driver has this
-    /// function.
+    /// Creates a buffer of `bytes` > 0 bytes in page-locked host memory; for NVIDIA's driver only.
     pub fn host_buffer_nv(
         &self,
         platform: cl_platform_id,
@@ -335,8 +334,7 @@ impl CommandQueue {
 }
 
 impl Event {
-    /// Returns the status of the event's command: positive while pending, 0 when done, negative after a
-    /// failure.
+    /// Status of the event's command: positive while pending, 0 when done, negative after a failure.
     pub fn status(&self) -> Status<cl_int> {
         let (ask, which) = (self.sys.clGetEventInfo, CL_EVENT_COMMAND_EXECUTION_STATUS);
         let mut value: cl_int = 0;
@@ -406,7 +404,6 @@ impl Program {
     }
 }
 
-/// An argument of a kernel.
 #[derive(Clone, Copy)]
 pub(crate) enum DriverArgument<'a> {
     Buffer(&'a Memory),

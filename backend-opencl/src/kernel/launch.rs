@@ -1,5 +1,4 @@
-//! Launches of the program's kernels on an OpenCL device: translation to OpenCL C, cache, and kernel
-//! arguments.
+//! Launches of the program's kernels on an OpenCL device: translation, cache, and kernel arguments.
 
 #[forbid(unsafe_code)]
 pub(crate) mod cache;
@@ -157,8 +156,7 @@ impl OpenClCore {
         let add = |(number, shape): (usize, &LaunchKey)| {
             let kept_bytes = kept[number];
             let built = BuiltKernel { program: Arc::clone(&program), name: name(number), kept_bytes };
-            // Release an evicted program at once, because drivers keep the programs of pending commands
-            // alive.
+            // Release an evicted program at once, because drivers keep programs of pending commands.
             self.launches.built.add(shape.clone(), built).0
         };
         let last = shapes.iter().enumerate().map(add).last();

@@ -26,8 +26,7 @@ pub(super) struct Limit {
 impl Limit {
     pub fn new(limit: u64, count: u64, count_all: bool) -> Self {
         let listed = limit.min(count);
-        // The search can stop early only if it need not count all matches, and if its limit fits the kernels'
-        // 32 bits.
+        // The search can stop early only if it need not count all matches, and if its limit fits 32 bits.
         Self { listed, early: !count_all && listed > 0 && listed < 1 << 31 }
     }
 }

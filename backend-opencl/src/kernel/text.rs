@@ -114,8 +114,7 @@ fn unary(op: Unary, of: Type, a: &str) -> String {
         Unary::CountOnes => count(format!("popcount(({own}){a})")),
         Unary::LeadingZeros => count(format!("clz(({own}){a})")),
         Unary::TrailingZeros => count(format!("popcount(({own})(~({own}){a} & (({own}){a} - 1)))")),
-        // Use the standard functions, because OpenCL bounds their errors. The errors of native functions are
-        // unspecified.
+        // Use the standard functions, because OpenCL bounds their errors, unlike those of native functions.
         Unary::ApproxExp2 => format!("exp2({a})"),
         Unary::ApproxLog2 => format!("log2({a})"),
         Unary::ApproxSin => format!("sin({a})"),

@@ -10,7 +10,6 @@ use vmarray::kernel::{KernelType, Layout};
 use crate::error::{Error, Result};
 use crate::options::ByteOrder;
 
-/// Kind of a number in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberKind {
     Bool,
@@ -107,8 +106,8 @@ impl DataType {
                     parts.push((field.name.to_owned(), of));
                 }
                 let native = |number| Some(Self::Number(number, ByteOrder::NATIVE));
-                // Number types of other crates, such as `f16` of `half`, appear in kernels as structs of one
-                // integer.
+                // Number types of other crates, such as `f16` of `half`, are structs of one integer in
+                // kernels.
                 let known = match (*name, &parts[..]) {
                     ("f16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::F16),
                     ("bf16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::Bf16),

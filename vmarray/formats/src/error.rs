@@ -36,8 +36,7 @@ pub enum Error {
         with_remedy(reason, "name another path, write the file again, or restore it from a copy")
     )]
     Malformed { path: PathBuf, reason: String },
-    /// The file is valid, but has contents that this crate does not read; or a format cannot store the
-    /// elements.
+    /// A valid file has contents that this crate does not read; or a format cannot store the elements.
     #[error(
         "{}: {}",
         path.display(),

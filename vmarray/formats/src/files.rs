@@ -74,7 +74,6 @@ impl TemporaryFile {
         Ok(Self::new(path, true, |temporary| fs::create_dir(temporary))?.1)
     }
 
-    /// The temporary name.
     #[cfg(feature = "zarr")]
     pub(crate) fn temporary(&self) -> &Path {
         &self.temporary

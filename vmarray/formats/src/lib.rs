@@ -42,8 +42,7 @@
 // - `files` gives a file its name when it is complete.
 // - `zarr/stored` opens an array from its description, and builds its codecs with bounds (`zarr/bounded`).
 // - `zarr/location` is a folder (`zarr/folder`) or objects on a server (`zarr/objects`).
-// - `zarr/grid` finds the chunks of a box; `zarr/leaves` divides structs; `zarr/home` stores an array's
-//   elements.
+// - `zarr/grid` finds the chunks of a box; `zarr/leaves` divides structs; `zarr/home` is an array's storage.
 mod data_type;
 mod elements;
 mod error;

@@ -13,8 +13,7 @@ use crate::options::{FileOptions, FileProgress};
 #[derive(Clone, Debug)]
 pub(crate) struct Pieces {
     shape: Vec<usize>,
-    /// The axis that is cut. A piece has one index along each earlier axis, and all indices along each later
-    /// axis.
+    /// The axis that is cut. A piece has one index along earlier axes, and all along later axes.
     axis: usize,
     /// Number of indices of a piece along the cut axis.
     step: usize,
@@ -65,7 +64,6 @@ impl Pieces {
         Self { shape: shape.to_vec(), axis, step }
     }
 
-    /// Number of pieces.
     pub(crate) fn count(&self) -> usize {
         let Some(extent) = self.shape.get(self.axis) else { return 1 };
         self.shape[..self.axis].iter().product::<usize>() * extent.div_ceil(self.step)
@@ -76,7 +74,6 @@ impl Pieces {
         if self.count() == 0 { 0 } else { self.piece(0).len() }
     }
 
-    /// Returns piece number `number`.
     pub(crate) fn piece(&self, number: usize) -> Piece {
         let Some(extent) = self.shape.get(self.axis) else {
             return Piece { bounds: Vec::new(), start: Some(0) };

@@ -23,8 +23,7 @@ pub(super) struct Computing {
 }
 
 impl Computing {
-    /// Returns the kernel that lists the matches of a search. It is translated only for searches that list
-    /// indices.
+    /// Returns the kernel that lists the matches of a search. Only searches for indices translate it.
     pub fn list(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
         let list = once(&self.list, || load(context, &self.shape, "compute_find/compute_list"))?;
         Ok(list.function)
@@ -37,7 +36,6 @@ fn load(context: &Arc<CudaContext>, shape: &ProgramKey, text: &str) -> DriverRes
     LoadedKernel::load(context, &codegen::splice(ptx(text), shape), name)
 }
 
-/// The translated programs of a device.
 #[derive(Debug, Default)]
 pub(crate) struct TranslatedProgramCache(ProgramCache<ProgramKey, Computing>);
 
@@ -66,8 +64,8 @@ impl TranslatedProgramCache {
         Ok(made)
     }
 
-    /// Translates the kernels for a request with these source addresses, if they are not cached. The context
-    /// must be current.
+    /// Translates the kernels for a request with these source addresses, unless cached. The context must be
+    /// current.
     pub(crate) fn prepare(
         &self,
         context: &Arc<CudaContext>,

@@ -134,8 +134,7 @@ impl<'a> Code<'a> {
     }
 
     fn splice(&mut self, kind: &str, operands: &[&str]) {
-        // The last two operands are inputs. For the task `extremes`, a third input is the index of the first
-        // element.
+        // The last two operands are inputs. For `extremes`, a third input is the index of the first element.
         let inputs = if kind == "extremes" { 3 } else { 2 };
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };
@@ -255,8 +254,7 @@ impl<'a> Code<'a> {
     /// Returns the address of a field of element `k`: a register, and an offset of at most 31 bits.
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
-        // If the source has no elements, the stride is arbitrary and may overflow here, but no access
-        // happens.
+        // Without elements, the stride is arbitrary and may overflow here, but no access happens.
         let distance = self.offset(k).wrapping_mul(self.shape.layouts[source].stride);
         match distance.checked_add(u64::from(offset)) {
             Some(near) if near <= OFFSET_MAX => (first, near),
@@ -388,8 +386,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Writes code that computes the keys of the selected elements, and adds the number of these elements to
-    /// `count`.
+    /// Writes code that computes the keys of the selected elements, and adds their number to `count`.
     fn keys(&mut self, value: Value, filter: Option<Value>, count: &str) -> (Vec<String>, Vec<String>) {
         let of = self.shape.of(value);
         let (mut all_kept, mut keys) = (Vec::new(), Vec::new());

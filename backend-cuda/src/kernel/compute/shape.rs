@@ -102,8 +102,7 @@ impl ProgramKey {
         u64::from(THREADS) * packed.map_or(8, |bytes| 4 * VECTOR_BYTES / bytes)
     }
 
-    /// Returns the cache key of the kernel for a request, and the request's literals. `starts` are the
-    /// addresses of the sources.
+    /// Returns the cache key of a request's kernel, and its literals. `starts` are the sources' addresses.
     pub fn new(compute: &Compute<'_>, starts: &[u64]) -> (Self, Vec<u64>) {
         let (program, mut literals) = Specialization::new(compute, LITERALS_MAX - 4);
         let head = head(compute, starts);
@@ -132,8 +131,7 @@ impl ProgramKey {
             let word = (1 << (field | layout.stride | 8).trailing_zeros()).min(1 << bytes.ilog2());
             let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
             if is_find && !program.ops.iter().any(reads) {
-                // The code for this comparison does not depend on the layout, so leave the layout out of the
-                // key.
+                // The code for this comparison does not depend on the layout, so neither does the key.
                 layouts[source] = SourceLayout { stride: 0, align: 1, read_only: true, in_vectors: false };
             }
             let parameters = literals.len();

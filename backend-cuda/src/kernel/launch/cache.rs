@@ -17,7 +17,6 @@ use crate::driver::{DriverResult, Function};
 /// Maximum number of kernels in one module.
 const KERNELS_IN_A_MODULE: usize = 256;
 
-/// A translated kernel.
 #[derive(Debug)]
 pub(super) struct TranslatedKernel {
     pub function: Function,
@@ -28,7 +27,6 @@ pub(super) struct TranslatedKernel {
     module: Arc<Module>,
 }
 
-/// Cache of translated kernels of a device.
 #[derive(Debug)]
 pub(crate) struct TranslatedKernelCache {
     traits: ProgramCache<VerifiedKernel, LaunchTraits>,
@@ -58,8 +56,7 @@ impl TranslatedKernelCache {
         Planned::new(operation, launch, &find().unwrap_or_else(make), bases)
     }
 
-    /// Translates the kernels of these keys that are not in the cache. The context must be current, here and
-    /// below.
+    /// Translates the kernels of these keys, unless cached. The context must be current, here and below.
     pub(crate) fn prepare(&self, context: &Arc<CudaContext>, shapes: Vec<KernelKey>) -> DriverResult {
         let mut missing: Vec<KernelKey> = Vec::new();
         for shape in shapes {
@@ -100,8 +97,7 @@ impl TranslatedKernelCache {
             };
             let (made, forgotten) = self.built.add(shape.clone(), built);
             last = Some(made);
-            // Work in flight may still use the evicted kernel. If the wait for that work fails, leak the
-            // kernel's module.
+            // Work in flight may use the evicted kernel. If the wait for it fails, leak the module.
             if let Some(forgotten) = forgotten
                 && let Err(code) = context.synchronize()
             {

@@ -57,16 +57,14 @@ pub(crate) struct KernelKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ViewLayout {
     pub stride: u64,
-    /// Alignment in bytes of all elements of the view: the greatest common divisor of their addresses, at
-    /// most 16.
+    /// Alignment of the view's elements in bytes: the greatest common divisor of their addresses, at most 16.
     pub align: u64,
     /// Page length of the view in elements, if its pages are in several buffers; else 1.
     pub page_len: u64,
     pub bases: usize,
     /// True if all accesses to the view at positions known before the launch are in bounds.
     pub is_inside: bool,
-    /// If a thread processes several work-items at once: alignment in bytes, at most 16, of the element of
-    /// its first item.
+    /// If a thread processes several items: alignment in bytes, at most 16, of its first item's element.
     pub ahead: u64,
 }
 
@@ -105,13 +103,11 @@ impl LeadingParameters {
     pub const COUNT: usize = 14;
 }
 
-/// Length of the state in bytes: a [report](backend_api::kernel::Report), followed by the number of finished
-/// blocks.
+/// Bytes of the state: a [report](backend_api::kernel::Report), and the number of finished blocks.
 pub(super) const STATE_BYTES: u64 = 40;
 
 impl KernelKey {
-    /// Returns the key of the simplest launch: one channel, no time limit and no tables, one work-item per
-    /// thread.
+    /// Returns the key of the simplest launch: one channel, no limit, no tables, one work-item per thread.
     pub fn plain(kernel: VerifiedKernel, views: Vec<ViewLayout>) -> Self {
         Self {
             kernel,
@@ -157,7 +153,6 @@ impl KernelKey {
         Err(Error::new(backend_api::ErrorKind::Unsupported, operation).with_detail(detail))
     }
 
-    /// Number of threads in a block.
     pub fn threads(&self) -> u32 {
         self.kernel.body().group_len.unwrap_or(THREADS)
     }
@@ -267,8 +262,7 @@ struct Writer<'a> {
     /// For each register: true for a bool that several operations write.
     ///
     /// Some assemblers (CUDA 12.9 and 13.0) assume that a predicate that a branch has tested stays known
-    /// inside a loop that changes it. So the value of such a bool is in a word, and each read computes the
-    /// predicate first.
+    /// inside a loop that changes it. So the value of such a bool is in a word.
     words: Vec<bool>,
     text: Text,
     site: u32,
@@ -276,12 +270,10 @@ struct Writer<'a> {
     labels: Vec<u32>,
     /// If a thread processes several items: the item whose code is being written.
     lane: Option<u32>,
-    /// If items read neighbouring elements: their analysis, and the end of the warp that the code being
-    /// written tests.
+    /// If items read neighbouring elements: their analysis, and the end of the warp that is being tested.
     around: Option<Rc<affine::LaneAnalysis>>,
     end: Option<warps::WarpEnd>,
-    /// Elements of arrays that were loaded for several iterations of a loop: for each read, the register of
-    /// the current iteration.
+    /// Array elements loaded for several iterations of a loop: by read, the register of this iteration.
     ahead: HashMap<u32, String>,
     /// True if a work-item can fail.
     can_fail: bool,
@@ -677,8 +669,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes code that records a failure, if it is the item's first one, unless the predicate `is_fine` is
-    /// true.
+    /// Writes code that records a failure, if it is the item's first one, unless `is_fine` is true.
     fn check(&mut self, site: u32, is_fine: &str, detail: &str) {
         self.can_fail = true;
         let first = self.text.temporary("pred");
@@ -697,8 +688,7 @@ impl<'a> Writer<'a> {
         Some(inside)
     }
 
-    /// Returns the index of an element in the view, and the predicate that the element exists; no predicate
-    /// if it always exists.
+    /// Returns the index of an element in the view, and the predicate that it exists, unless it always does.
     fn element(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
         let (element, inside) = self.element_of_live(view, at);
         if !self.has_groups() {
@@ -899,8 +889,8 @@ impl<'a> Writer<'a> {
         if let (None, Some(KnownValue::Literal(index))) = (&inside, self.known[at.at()]) {
             return (format!("{arrays}+{}", begin + index * u64::from(decl.of.bytes())), None);
         }
-        // If the index is a sum with a literal, add the literal to the address. Several accesses then share
-        // one address.
+        // If the index is a sum with a literal, add the literal to the address, which several accesses then
+        // share.
         let sum = self.bounds.sums[at.at()].filter(|_| inside.is_none());
         let (at, begin) =
             sum.map_or((at, begin), |(part, literal)| (part, begin + literal * u64::from(decl.of.bytes())));

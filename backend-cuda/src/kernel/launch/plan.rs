@@ -1,5 +1,4 @@
-//! Plan of a kernel launch: selects the variant of the kernel, and divides the work-items among threads and
-//! blocks.
+//! Plan of a kernel launch: selects the variant of the kernel, and divides the work-items among threads.
 
 use backend_api::{Error, ErrorKind, Launch, LaunchView, Result};
 

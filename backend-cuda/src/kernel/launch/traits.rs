@@ -1,5 +1,4 @@
-//! Properties of a kernel (such as its memory accesses) that every launch needs, computed once for each
-//! kernel.
+//! Properties of a kernel that every launch needs (such as its memory accesses), computed once.
 
 use backend_api::kernel::{Access, Body, Builtin, Memory, Op};
 
@@ -34,11 +33,9 @@ pub(crate) struct AccessedElements {
     pub anywhere: bool,
     /// True if a work-item accesses the view's element with the item's own index.
     pub of_item: bool,
-    /// One more than the highest constant index at which the kernel accesses the view; 0 without such
-    /// accesses.
+    /// One more than the highest constant index of an access to the view; 0 without such accesses.
     pub constants: u64,
-    /// The field that work-items access in their own element. `None` if they access no field, `Some(None)` if
-    /// they access several.
+    /// The field that work-items access in their own element. `None` for no field, `Some(None)` for several.
     pub own: Option<Option<Memory>>,
 }
 

@@ -1,5 +1,4 @@
-//! Operations of an expression program on columns (one value per element): plain loops, which the compiler
-//! vectorises.
+//! Operations of an expression program on columns (one value per element), as loops that vectorise.
 
 use backend_api::expr::{Binary, Integer, Number, Program, Type, Unary};
 use backend_api::kernel::{Op, Reg, Report, TimeLimit};

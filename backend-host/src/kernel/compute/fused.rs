@@ -65,7 +65,6 @@ impl Numbers {
         Some(Self { of, start: address.wrapping_add(place.offset as usize) })
     }
 
-    /// Address of a number.
     fn at(self, number: u64) -> *const u8 {
         self.start.wrapping_add(number as usize * 4)
     }

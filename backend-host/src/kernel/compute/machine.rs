@@ -1,5 +1,4 @@
-//! Evaluates an expression program on a block of elements: loads columns from sources, computes, stores
-//! columns.
+//! Evaluates an expression program on a block of elements: loads, computes and stores columns.
 
 use backend_api::expr::{Action, FieldStore, Type, Value};
 use backend_api::kernel::{Op, TimeLimit};
@@ -16,8 +15,7 @@ use crate::memory::Passage;
 use crate::racy_word::{Word, load_all};
 use crate::storage::Storage;
 
-/// Elements of a block, if all values have at most four bytes. The columns of a short program then fit a
-/// first-level cache.
+/// Elements of a block, if all values have at most four bytes. A short program's columns then fit the cache.
 const LANES_MAX: usize = 2048;
 /// Maximum length in bytes of one read of elements.
 const BLOCK_BYTES: usize = 16 << 10;
@@ -61,8 +59,7 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
         result.map_err(|error| self.late.lock().take().unwrap_or(error))
     }
 
-    /// Stores the error of a function call that exceeded its time limit, in a block whose first element is
-    /// `first`.
+    /// Stores the error of a call that exceeded its time limit, in a block that begins at element `first`.
     #[cold]
     fn end(&self, Late { at, report }: &Late, first: u64) -> Error {
         let op = &self.compute.program.ops()[*at];
@@ -289,8 +286,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         extremes.add(self.filtered(value, filter, lanes), first, wanted);
     }
 
-    /// Histogram: counts the number `value` of each of the block's `lanes` elements, unless `filter` is
-    /// false.
+    /// Histogram: counts the number `value` of each of the block's elements, unless `filter` is false.
     pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut NumberCounts) {
         let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);
@@ -313,8 +309,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
             } else if stride > width && memory.address().is_some() {
                 self.store_fields(store, source, width, first, lanes)?;
             } else {
-                // If the stores do not write all bytes of the elements, load the elements first, and store
-                // them whole.
+                // If the stores write only a part of the elements, load the elements first, and store them
+                // whole.
                 self.load_block(source, first, lanes)?;
                 self.store_in_block(store, source, width, lanes);
                 let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);
@@ -371,8 +367,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
     }
 }
 
-/// Returns the time limit of each function of a computation. After the first call that exceeds its limit, all
-/// calls end.
+/// Returns the time limit of each function of a computation. After the first excess, all calls end.
 fn limits(compute: &Compute<'_>, needed: &[bool]) -> Vec<Option<TimeLimit>> {
     let of_all = TimeLimit::new(std::time::Duration::MAX);
     let limit = |(op, needed): (&Op, &bool)| match op {

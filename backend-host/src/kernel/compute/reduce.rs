@@ -17,7 +17,6 @@ pub(super) struct Sum {
     pub floats: [f64; LANES],
 }
 
-/// A column of values with a filter.
 #[derive(Clone, Copy)]
 pub(super) struct FilteredColumn<'a> {
     pub of: Type,
@@ -116,8 +115,8 @@ fn add_here(sum: &mut Sum, column: FilteredColumn<'_>) {
         Type::U16 => sum_of_integers(column, |x: u16| (x.into(), 0)),
         Type::U32 => sum_of_integers(column, |x: u32| (x.into(), 0)),
         Type::U64 => sum_of_integers(column, |x: u64| (x & 0xFFFF_FFFF, (x >> 32) as i64)),
-        // For a signed type, add an offset to each number to make it unsigned. Subtract all offsets at the
-        // end.
+        // For a signed type, add an offset to each number to make it unsigned, and subtract all offsets at
+        // the end.
         Type::I8 => sum_of_integers(column, |x: i8| ((i64::from(x) + 128) as u64, 0)) - 128 * offset(column),
         Type::I16 => {
             sum_of_integers(column, |x: i16| ((i64::from(x) + 32768) as u64, 0)) - 32768 * offset(column)
@@ -252,8 +251,7 @@ fn end_of<T: Number>(is_highest: bool) -> T {
     T::from_value(bits)
 }
 
-/// Minimum or maximum of the selected numbers, in parallel lanes. Comparisons with NaN are false, so NaNs are
-/// skipped.
+/// Minimum or maximum of the selected numbers, in parallel lanes. Skips NaNs, whose comparisons are false.
 #[inline(always)]
 fn end_here<T: Number + bytemuck::Pod, const N: usize, const GREATEST: bool>(
     values: &[T],
@@ -324,8 +322,7 @@ fn extremes_here(
 }
 
 impl ThreadExtremes {
-    /// Updates the minimum and maximum with a block of values. The block's first element has the index
-    /// `first`.
+    /// Updates the minimum and maximum with a block of values, whose first element has the index `first`.
     pub fn add(&mut self, column: FilteredColumn<'_>, first: u64, wanted: (bool, bool)) {
         let extremes = self;
         wide!(extremes_here(
@@ -356,8 +353,7 @@ impl ThreadExtremes {
         }
     }
 
-    /// Returns the result of this thread's part. A value that was not requested has all bits set, which makes
-    /// a wrong use visible.
+    /// Returns the result of this thread's part. A value that was not requested has all bits set.
     pub fn partial(self, (least, greatest): (bool, bool)) -> Partial {
         let least = if least { self.least } else { (u64::MAX, u64::MAX) };
         let greatest = if greatest { self.greatest } else { (u64::MAX, u64::MAX) };

@@ -98,8 +98,7 @@ impl Extent {
                 }
             }
             if range.end > length {
-                // The data behind the truncation may still be on the drive, but cannot be wiped through the
-                // file.
+                // Data behind the truncation may still be on the drive, but cannot be wiped.
                 outcome = outcome.and(Err(self.file.truncated(OPERATION, length)));
             }
         }

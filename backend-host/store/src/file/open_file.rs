@@ -99,8 +99,7 @@ impl OpenFile {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // Check the length first. A write beyond the end would extend a truncated file with zeroes, and hide
-        // the loss.
+        // Check the length first. A write beyond the end would hide the loss by zeroes.
         let length = self.file.with(|file| Ok(file.metadata()?.len()));
         if length.map_err(|cause| failed(operation, offset, &cause))? < offset + bytes as u64 {
             return Err(self.truncated(operation, offset));
@@ -177,8 +176,7 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     if length == 0 {
         return Ok(());
     }
-    // Check the free space first, because the system would fill the disk before it reports that the space is
-    // too small.
+    // Check the free space first, because the system would fill the disk before it reports an error.
     let missing = bytes.saturating_sub(file.metadata()?.blocks().saturating_mul(BLOCK_BYTES));
     if free_on_disk(path).is_some_and(|free| missing > free) {
         return Err(io::Error::from_raw_os_error(libc::ENOSPC));
@@ -256,8 +254,7 @@ fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
     error.with_advice(file_advice(operation, cause))
 }
 
-/// A file for reads and writes at offsets by several threads, from and to memory that other threads may
-/// access.
+/// A file for reads and writes at offsets by several threads, from and to memory that others may access.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Positioned(File);
@@ -294,8 +291,7 @@ impl Positioned {
     }
 }
 
-/// Version for other systems, with the standard library only: one thread at a time, through an intermediate
-/// buffer.
+/// Version for other systems: one thread at a time, through an intermediate buffer.
 #[cfg(not(unix))]
 #[derive(Debug)]
 struct Positioned(parking_lot::Mutex<(File, backend_host::parts::Passage<u8>)>);

@@ -1,5 +1,4 @@
-//! Tests that damage stores: after damage, each read returns an error or correct contents of one commit, and
-//! never mixes two commits.
+//! Tests that damage stores: each read then returns an error or correct contents of one commit, never of two.
 //!
 //! A *shape* is a store with a history of up to 20 commits, which was closed, killed, or killed during a
 //! commit. Each test case damages a copy of it in one to three places, opens it, compares it with its
@@ -24,7 +23,6 @@ const CASES_OF_A_SHAPE: u64 = 400;
 const SECTOR_BYTES: usize = 512;
 const BLOCK_BYTES: usize = 4096;
 
-/// A disk in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryDisk(pub Arc<Mutex<Vec<u8>>>);
 

@@ -1,5 +1,4 @@
-//! The disk of a store: a trait for reads and writes at a byte offset and a flush, and its implementation for
-//! files.
+//! The disk of a store: a trait for reads and writes at a byte offset, and its implementation for files.
 
 use std::fmt::Debug;
 #[cfg(unix)]
@@ -59,8 +58,7 @@ pub(crate) struct FileDisk {
     file: File,
     #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix systems detect a replaced file"))]
     path: PathBuf,
-    /// The process that opened the file. A forked process shares file and lock, but does not know later
-    /// commits.
+    /// The process that opened the file. A fork shares file and lock, but not later commits.
     process: u32,
 }
 
@@ -145,8 +143,7 @@ impl FileDisk {
 }
 
 impl Drop for FileDisk {
-    /// Unlocks the file explicitly. Closing the file is not enough if a process that another thread has just
-    /// forked still has it open.
+    /// Unlocks the file explicitly, because a process that another thread has forked may still have it open.
     fn drop(&mut self) {
         // Only the process that locked the file may unlock it. A forked child must not.
         if self.is_own() {
@@ -221,8 +218,7 @@ impl Disk for FileDisk {
                 let cause = io::Error::last_os_error();
                 match cause.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Without this call the system allocates blocks on write, and reports a full disk only
-                    // then.
+                    // Without this call the system reports a full disk only on a write.
                     Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => break,
                     _ => return Err(cause),
                 }

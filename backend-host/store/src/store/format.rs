@@ -1,5 +1,4 @@
-//! File format of a store: the layout on its disk, and the guarantees of each part. All numbers are
-//! little-endian.
+//! File format of a store: its layout, and the guarantees of each part. All numbers are little-endian.
 //!
 //! ```text
 //! 0       superblock of odd generations   } equal, but while one is replaced: then the newer one counts
@@ -74,7 +73,6 @@ const NUMBERS: usize = numbers(VERSION);
 const HAS_CHECKSUMS: u32 = 1;
 const IS_CLOSED: u32 = 2;
 const RECORD_MAGIC: u32 = 0x5643_4d52;
-/// Length of the head of a record in bytes.
 pub(super) const RECORD_HEAD_BYTES: usize = record_head_bytes(VERSION);
 const CHANGE_BYTES: usize = 24;
 /// Length in bytes of a block with its own checksum.
@@ -95,8 +93,7 @@ const fn record_head_bytes(version: u32) -> usize {
     if version == 2 { 56 } else { 88 }
 }
 
-/// The note: three numbers of the program, such as an array's length, which each commit stores with the
-/// pages.
+/// The note: three numbers of the program, such as an array's length, stored by each commit.
 pub type CommitMetadata = [u64; 3];
 
 /// Checksum of bytes of a store or a page, with a seed.
@@ -137,7 +134,6 @@ impl CommitId {
     }
 }
 
-/// Returns a random number.
 pub(super) fn random() -> u64 {
     // The hasher's state has a random seed from the operating system.
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
@@ -293,8 +289,7 @@ impl Superblock {
         if self.version == 2 { self.id } else { checksum(self.id, &self.epoch.to_le_bytes()) }
     }
 
-    /// Returns the disk offsets of the two copies of the superblock. The first is the copy that this
-    /// generation writes.
+    /// Returns the disk offsets of the superblock's two copies; the first is the one this generation writes.
     pub fn offsets(&self) -> [u64; 2] {
         let offsets = [0, SUPERBLOCK_BYTES as u64];
         if self.generation % 2 == 1 { offsets } else { [offsets[1], offsets[0]] }

@@ -211,8 +211,7 @@ fn memory(image: &[u8]) -> MemoryDisk {
 }
 
 /// Files are replaced by earlier or later copies, whole or damaged, by copies that another program has
-/// continued, or by files of another store. Opening returns an error that names a file, or one earlier
-/// commit.
+/// continued, or by files of another store. Opening returns an error for a file, or one earlier commit.
 #[test]
 fn files_of_two_moments_do_not_open() {
     let (mut refused, mut whole) = (0, 0);

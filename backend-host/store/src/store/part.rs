@@ -19,7 +19,6 @@ pub(super) struct StorePart {
     most: u64,
 }
 
-/// The pages of a buffer.
 #[derive(Debug)]
 enum Pages {
     /// Consecutive pages of the store.

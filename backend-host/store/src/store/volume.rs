@@ -39,8 +39,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(super) const GROUP_PAGES: u64 = 64;
 const GROUPS: u64 = 256;
 /// Length in bytes from which a write starts its write-back early. Such a write is part of a long range that
-/// hardly changes again before the next commit. So the drive stores this part while the thread copies the
-/// next one.
+/// hardly changes again before the next commit. The drive stores it while the thread copies the next part.
 const EARLY_BYTES: usize = 256 << 10;
 /// Limits of the growth of the file, which grows by a 16th of its length.
 const GROWTH_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
@@ -318,8 +317,7 @@ impl Volume {
             .read_at(self.offset(place) + blocks.start as u64, into)
             .map_err(|cause| self.unreadable(operation, piece.first, &cause))?;
         let is_sound = self.sums.fit(sums_read, blocks.start / BLOCK_BYTES, into);
-        // If the blocks are damaged, the caller reads the whole page. If that read fails too, the caller
-        // reports the damage.
+        // If the blocks are damaged, the caller reads the whole page, and reports damage of the page.
         let start = sums.bytes() + wanted.start - blocks.start;
         Ok(is_sound.then_some(start..start + wanted.len()))
     }
@@ -470,8 +468,7 @@ impl Volume {
         system(failure(operation).kind(), operation, cause).with_offset(offset)
     }
 
-    /// Writes whole pages, starting at page `first`. Appends their places to `moves`, also for the pages
-    /// before a failed one.
+    /// Writes whole pages, starting at page `first`. Appends their places to `moves`, also after a failure.
     fn store(&self, operation: &'static str, first: u64, bytes: &[u8], moves: &mut Vec<Move>) -> Result<()> {
         let length = self.page_bytes;
         let page_of = |at: usize| &bytes[at * length..(at + 1) * length];
@@ -484,8 +481,7 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Write to free places only, even before the first commit, because a failed write would damage
-            // the page in a used place.
+            // Write to free places only, even before the first commit: a failed write damages the place.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
@@ -570,8 +566,7 @@ impl Volume {
             }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
             let reserved = self.disk.reserve(generous).or_else(|_| self.disk.reserve(needed));
-            // Query the length even after an error, because a file system such as ext4 may keep the part that
-            // fitted.
+            // Query the length even after an error, because file systems such as ext4 may keep a part.
             let length = self.disk.len();
             space.reserved = length.as_ref().map_or(space.reserved, |length| *length);
             if let Err(cause) = reserved.and(length) {

@@ -21,8 +21,7 @@ const LEFT: u32 = 1 << 31;
 
 /// Memory of a GPU, divided into slots of the length of a page.
 ///
-/// Lock order: the lock of the clock comes before the locks of pages, and a thread holds at most one page's
-/// lock.
+/// Lock order: the clock before pages. A thread locks at most one page.
 ///
 /// A slot is free, or owned by a thread ([`OwnedSlot`]), or caches a page. A thread that reads from a slot
 /// first increments its reader count, under the lock of the page's stripe ([`PageMap`]). A slot with readers
@@ -183,8 +182,7 @@ impl TierCard {
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
-        // Load before the store: if the flag is already set, readers do not invalidate each other's cache
-        // line.
+        // Load before the store: if the flag is set already, readers share the cache line.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }
@@ -217,8 +215,7 @@ impl TierCard {
             clock.owners[at as usize] = Some(owner);
             return Some((OwnedSlot::new(self, at), false));
         }
-        // In the first revolution all slots may be marked as used; the second one then finds an unmarked
-        // slot.
+        // In the first revolution all slots may be marked as used; the second finds an unmarked one.
         for _ in 0..2 * self.slots.len() {
             let at = clock.hand;
             clock.hand = (at + 1) % self.slots.len();
@@ -326,8 +323,7 @@ impl<'a> OwnedSlot<'a> {
         self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
-    /// Leaves the slot to its page, which is now cached. Without this call, the drop of this value releases
-    /// the slot.
+    /// Leaves the slot to its page, which is now cached. Otherwise the drop releases the slot.
     pub fn settle(mut self) {
         self.is_settled = true;
     }

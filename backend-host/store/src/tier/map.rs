@@ -68,8 +68,7 @@ impl TierEntry {
     /// within `apart` misses.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
-        // The counter wraps around. A miss with a slightly later number belongs to the same batch, or to a
-        // concurrent batch.
+        // The counter wraps around. A slightly later number is of the same batch, or of a concurrent one.
         let ago = before.map(|missed| start.wrapping_sub(missed));
         let ago = ago.map(|ago| if ago > u32::MAX - LATER_MAX { 0 } else { ago });
         if ago.is_none_or(|ago| ago >= apart) {
@@ -110,8 +109,7 @@ impl TierEntry {
         }
     }
 
-    /// Begins a write of the page to the file. Returns the number of the write, and the slot that cached the
-    /// page.
+    /// Begins a write of the page to the file. Returns the write's number, and the page's old slot.
     pub fn begin_write(&mut self) -> (u32, Option<TierSlot>) {
         let slot = self.slot();
         self.is_due |= slot.is_some();
@@ -127,8 +125,7 @@ impl TierEntry {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
-                // The slot is given only if no earlier write is still running, because such a write would
-                // have taken it.
+                // The slot is given only if no earlier write is running, because that would have taken it.
                 debug_assert_eq!(
                     (self.writers, self.state),
                     (0, State::Nowhere),

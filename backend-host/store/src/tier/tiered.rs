@@ -163,8 +163,7 @@ impl<'a> Fetch<'a> {
         Ok((lane, 0, ticket))
     }
 
-    /// Waits for the GPU and copies its parts to their targets. If the GPU fails, reads the parts from the
-    /// file.
+    /// Waits for the GPU and copies its parts to their targets; if the GPU fails, reads them from the file.
     ///
     /// # Safety
     /// As [`Storage::read_all`] for the parts.
@@ -298,8 +297,7 @@ impl<M: Storage> Tiered<M> {
         let whole = joined(whole);
         // SAFETY: these are whole pages of the memory below, and the lane belongs to this thread.
         if unsafe { self.below.read_all(operation, &whole) }.is_err() {
-            // After a failed read, read only the requested parts, because they may be readable although the
-            // whole page is not.
+            // After a failed read, read only the requested parts, because they may be readable.
             return as_they_are(&loads);
         }
         for (number, (.., part)) in loads.iter().enumerate() {
@@ -395,8 +393,8 @@ unsafe fn hand_over_checked<M: Storage>(
         let slot = TierSlot { card: reading.card.number(), at: reading.at };
         above.map.with(part.page, |entry| {
             if entry.leave(slot) {
-                // `take_left` returns no slot: this thread still counts as a reader, and the last reader
-                // releases the slot.
+                // `take_left` returns no slot: this thread is still a reader, and the last reader releases
+                // it.
                 let taken = reading.card.take_left(slot.at);
                 debug_assert!(taken.is_none());
             }
@@ -412,7 +410,6 @@ unsafe fn hand_over_checked<M: Storage>(
     unsafe { below.read_all(operation, &damaged) }
 }
 
-/// Joins consecutive ranges.
 fn joined(ranges: impl IntoIterator<Item = ReadRange>) -> Vec<ReadRange> {
     let mut joined = Vec::<ReadRange>::new();
     for range in ranges {
@@ -479,14 +476,12 @@ impl Above {
         work(&parts)
     }
 
-    /// Looks up parts in the page table. Returns cached parts, parts of pages to copy to a GPU, and all
-    /// others as ranges.
+    /// Looks up parts in the page table. Returns cached parts, parts of pages to cache, and other ranges.
     fn look(&self, bytes: u64, parts: &[Part]) -> (Vec<Hit<'_>>, Vec<Load<'_>>, Vec<ReadRange>) {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();
         for (number, &part) in parts.iter().enumerate() {
-            // Never cache the page at the end of growing memory, because its slot does not record the end of
-            // the valid bytes.
+            // Never cache the page at the end of growing memory, because its slot does not record that end.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
             let found = self.map.with(part.page, |entry| {
                 if let Some(slot) = entry.slot() {

@@ -10,8 +10,7 @@ use backend_api::kernel::{Op, Reg, ScalarFunction};
 use crate::kernel::launch::codegen::{called, function};
 use crate::kernel::text::{from_bits, index, name, unsigned_name, value_of};
 
-/// Maximum number of literals that are kernel parameters: programs that differ only in these share their
-/// kernels.
+/// Maximum number of literals that are kernel parameters: programs that differ only in them share kernels.
 pub(super) const LITERALS_MAX: usize = 16;
 
 /// A program, specialised for one task and one layout of its sources.
@@ -20,8 +19,7 @@ pub(super) struct SpecializedProgram {
     program: Specialization,
     literals_used: usize,
     pub comparison: Option<Comparison>,
-    /// For each source, its stride, and the greatest common divisor of the addresses of all elements: at most
-    /// 8.
+    /// For each source, its stride, and the greatest common divisor of its elements' addresses: at most 8.
     layouts: Vec<(u64, u64)>,
     /// For each distinct function, true if its loops read a clock.
     is_limited: Vec<bool>,
@@ -68,8 +66,7 @@ impl SpecializedProgram {
             let word = u64::min(aligned, 1 << bytes.ilog2());
             let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
             if is_find && !program.ops.iter().any(reads) {
-                // The code for this comparison does not depend on the layout, so leave the layout out of the
-                // key.
+                // The code for this comparison does not depend on the layout, so neither does the key.
                 layouts[source] = (0, 1);
             }
             Comparison { at, source, word, is_long: bytes > word, packed: is_packed.then_some(bytes) }
@@ -250,8 +247,7 @@ impl SpecializedProgram {
     }
 }
 
-/// Returns the OpenCL C function that compares a field word by word. Of most fields it reads only the first
-/// word.
+/// Returns the OpenCL C function that compares a field word by word, up to the first difference.
 fn field_equals(word: u64) -> String {
     let of = unsigned_name(word as u32);
     format!(

@@ -16,7 +16,6 @@ pub(super) struct BuiltKernel {
     pub kept_bytes: u64,
 }
 
-/// Cache of built kernels of a device.
 #[derive(Debug, Default)]
 pub(crate) struct BuiltKernelCache {
     pub(super) built: ProgramCache<LaunchKey, BuiltKernel>,

@@ -33,8 +33,7 @@ pub(super) struct LaunchKey {
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// True if loops read a clock, because of a time limit. A work-item then runs one item or one whole
-    /// group.
+    /// True if loops read a clock, because of a time limit. A work-item then runs one item or group.
     pub has_time_limit: bool,
     /// True if the device has 64-bit atomic minimum, maximum and bit operations; else the kernel emulates
     /// them by compare-and-swap.
@@ -47,8 +46,7 @@ pub(super) struct LaunchKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewShape {
     pub stride: u64,
-    /// Alignment in bytes of all elements of the view: the greatest common divisor of their offsets, at most
-    /// 8.
+    /// Alignment of the view's elements in bytes: the greatest common divisor of their offsets, at most 8.
     pub align: u64,
     pub page_len: u64,
     /// For each memory range of the view: the number of OpenCL buffers with accessed elements, and log2 of
@@ -299,8 +297,7 @@ impl<'a> Writer<'a> {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
             None if self.shape.kernel.needs().private_heap => {
-                // With a private heap, each work-item owns one slab of memory, and runs one item after the
-                // other with it.
+                // With a private heap, each work-item owns one slab, and runs its items with it in turn.
                 self.line("const ulong slab = get_global_id(0);");
                 self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
             }
@@ -594,8 +591,7 @@ impl<'a> Writer<'a> {
                 let then = [format!("{place} = {};", to_bits(of, &r(value)))];
                 return self.checked(&in_private_heap(of, &at), &then, (site, &at, None));
             }
-            // Unreachable for all other operations: `code` translates operations with nested code, and
-            // kernels have no calls.
+            // Other operations do not reach this line: `code` translates nested code; kernels have no calls.
             _ => match value_of(op, |register| self.of(register), r) {
                 Some(value) => value,
                 None => return,
@@ -668,8 +664,8 @@ impl<'a> Writer<'a> {
         (inside, find)
     }
 
-    /// Returns two bools: true if a field is aligned to its length, and true if it may span two pieces
-    /// (OpenCL buffers).
+    /// Returns two bools: true if a field is aligned to its length, and true if it may span two OpenCL
+    /// buffers.
     fn lies(&self, view: u16, offset: u32, bytes: u32) -> (bool, bool) {
         let shape = &self.shape.views[usize::from(view)];
         let is_aligned = (shape.align | u64::from(offset)).is_multiple_of(bytes.into());
@@ -741,8 +737,7 @@ impl<'a> Writer<'a> {
         self.checked(&inside, &then, (site, &at, to.as_deref()));
     }
 
-    /// Writes a subgroup operation: values pass through local memory, with a barrier between writes and
-    /// reads.
+    /// Writes a subgroup operation: values pass through local memory, with a barrier before the reads.
     fn subgroup_op(&mut self, how: SubgroupOp, to: Reg, of: Reg) {
         let (found, value, to_name) = (self.of(of), r(of), r(to));
         let leave = |value: &str| {

@@ -6,8 +6,7 @@ use backend_api::DeviceSpan;
 
 use crate::memory::Buffer;
 
-/// Memory of a view. For each memory range: the buffer, the first accessed piece, the number of pieces, and
-/// the byte offset.
+/// Memory of a view. For each range: the buffer, the first accessed piece, the number of pieces, the offset.
 pub(crate) struct ViewPlaces {
     pub(super) bases: Vec<(Arc<Buffer>, usize, usize, u64)>,
 }

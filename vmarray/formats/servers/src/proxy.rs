@@ -52,8 +52,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy that forwards requests to the local port `to`. `decide` returns the failure of a
-    /// request, or `None`.
+    /// Starts a proxy that forwards requests to the local port `to`. `decide` returns a request's failure.
     pub fn new(to: u16, decide: impl FnMut(&Request) -> Option<Fault> + Send + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the system has a free port");
         let port = listener.local_addr().expect("a bound socket has a port").port();

@@ -63,8 +63,8 @@ impl S3s {
         fs::remove_dir_all(self.folder.join(bucket)).expect("the bucket must exist");
     }
 
-    /// Removes a bucket from the server's list; it may already be deleted. The last one removes all files of
-    /// the server.
+    /// Removes a bucket, which may be deleted already, from the list. The last one removes the server's
+    /// files.
     pub(crate) fn forget(&self, bucket: &str) {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         *buckets -= 1;

@@ -13,8 +13,7 @@ use crate::options::ByteOrder;
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Maximum length in bytes of the part before the header's text: magic, version, and text length.
 const PREFIX_MAX: usize = 12;
-/// Maximum length of the header's text in bytes. A type of a thousand fields has some tens of thousands of
-/// bytes.
+/// Maximum length of the header's text in bytes. A type of a thousand fields has some tens of KiB.
 const TEXT_MAX: u64 = 1 << 20;
 /// The maximum number of axes, as in NumPy.
 const AXES_MAX: usize = 64;

@@ -1,6 +1,5 @@
 //! Parser for the subset of Python literals in the headers of `.npy` files.
 
-/// A Python literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Literal {
     Text(String),

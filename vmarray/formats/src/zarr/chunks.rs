@@ -32,8 +32,7 @@ impl ChunkArrays {
     }
 }
 
-/// Reduces the number of threads for long chunks, because each thread needs RAM for several copies of a
-/// chunk.
+/// Reduces the number of threads for long chunks, because each needs RAM for several copies of a chunk.
 pub(super) fn limit_threads<T>(chunk_len: usize, options: &mut FileOptions<'_>) {
     let bytes = chunk_len.saturating_mul(size_of::<T>()).max(1).saturating_mul(3);
     options.threads = options.threads.min(IN_RAM / bytes).max(1);

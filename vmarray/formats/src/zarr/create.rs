@@ -166,7 +166,6 @@ fn check_chunks<T: Element>(axes: usize, stored: &[usize], chunk: &[usize], path
     Ok(())
 }
 
-/// Returns the default extents of a chunk.
 fn default_chunk<V: FileView>(view: V) -> Vec<usize> {
     if let Some(tile) = view.tile_extents() {
         return tile;

@@ -1,5 +1,4 @@
-//! Reads of missing Zarr chunks: they return fill values if the array's `zarr.json` still exists, else an
-//! error.
+//! Reads of missing Zarr chunks: they return fill values if the array's `zarr.json` exists, else an error.
 
 use std::io;
 
@@ -29,7 +28,6 @@ impl Described {
     }
 }
 
-/// Returns an error if the description is missing.
 pub(super) fn expect(store: &ReadableWritableStorage, description: &StoreKey) -> Result<(), StorageError> {
     if store.size_key(description)?.is_some() {
         return Ok(());

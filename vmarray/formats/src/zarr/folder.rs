@@ -53,8 +53,7 @@ impl ReadableStorageTraits for Folder {
     ) -> Result<MaybeBytesIterator<'a>, StorageError> {
         let Some(bytes) = self.0.size_key(key)? else { return Ok(None) };
         let ranges: Vec<ByteRange> = ranges.collect();
-        // Check the ranges first, because later code allocates their memory before it checks the file's
-        // length.
+        // Check the ranges first, because later code allocates memory before it checks them.
         for range in &ranges {
             if !is_within(range, bytes) {
                 return Err(InvalidByteRangeError::new(*range, bytes).into());

@@ -1,5 +1,4 @@
-//! Leaves of an element type: its numbers, also the numbers in nested structs. Each leaf has its own Zarr
-//! array.
+//! Leaves of an element type: its numbers, also in nested structs. Each leaf has its own Zarr array.
 
 use std::path::Path;
 
@@ -29,7 +28,6 @@ pub(super) struct LeafArray {
 }
 
 impl LeafArray {
-    /// Returns the leaves of an element type.
     pub(super) fn of<T: KernelType + Element>(path: &Path) -> Result<Vec<Self>> {
         let mut leaves = Vec::new();
         add(&DataType::of::<T>(path)?, "", &[], 0, &mut leaves);

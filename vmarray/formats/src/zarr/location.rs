@@ -88,8 +88,7 @@ impl Location {
         folder::open(&self.path)
     }
 
-    /// Creates a store by calling `fill`. The store can be opened only after `fill` has succeeded; else it
-    /// does not exist.
+    /// Creates a store by calling `fill`. The store exists only if `fill` succeeds.
     pub(super) fn make(&self, fill: impl FnOnce(&ReadableWritableStorage) -> Result<()>) -> Result<()> {
         #[cfg(feature = "object_store")]
         if let Some(objects) = &self.objects {

@@ -20,8 +20,7 @@ use zarrs::storage::{
 
 use super::folder::FILE_MAX;
 
-/// Length in bytes of the parts in which longer objects are sent. After a failure only the failed part is
-/// retried.
+/// Length in bytes of the parts in which longer objects are sent. Only failed parts are retried.
 const PART_BYTES: usize = 8 << 20;
 /// Maximum number of concurrent requests for parts of an object, or for names.
 const AT_ONCE: usize = 8;
@@ -145,8 +144,7 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
     outcome
 }
 
-/// Removes all objects with a prefix. Lists their names first, because some servers abort a listing when
-/// objects disappear.
+/// Removes all objects with a prefix. Lists their names first, because some servers abort a changing listing.
 async fn remove_all(store: &dyn ObjectStore, prefix: &Path) -> Result<(), ObjectError> {
     let names: Vec<_> = store.list(Some(prefix)).map_ok(|object| object.location).try_collect().await?;
     let names = futures_util::stream::iter(names).map(Ok).boxed();
@@ -192,8 +190,7 @@ impl ReadableStorageTraits for Objects {
                         store.get_opts(&path, GetOptions { range: Some(range), ..GetOptions::default() })
                     };
                     let object = match (get(range).await, wanted) {
-                        // Some servers do not support ranges from the end, so query the length and use a
-                        // range from the start.
+                        // Some servers do not support ranges from the end, so query the length first.
                         (Err(ObjectError::NotSupported { .. }), Some(wanted)) => {
                             let Some(head) = found(store.head(&path).await)? else { return Ok(None) };
                             found(get(GetRange::Bounded(head.size.saturating_sub(wanted)..head.size)).await)?

@@ -267,8 +267,7 @@ impl Description<'_> {
                     codecs.to_bytes = Some(Arc::new(bytes));
                 }
                 "sharding_indexed" if codecs.to_bytes.is_none() => {
-                    // Refuse the transposition, because it would also apply to the extents of chunks within a
-                    // shard.
+                    // Refuse the transposition, because it would also apply to extents within a shard.
                     if !codecs.to_arrays.is_empty() {
                         return Err(self.unsupported("shards with transposed axes are not supported"));
                     }

@@ -111,8 +111,7 @@ impl<T: Element + KernelType> Zarr<T> {
         bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
         let mut grid = Grid::whole(&shape, self.chunk());
         grid.bounds[0].start = old[0];
-        // Read all descriptions before the writes: a later failed read would be reported for a successful
-        // append.
+        // Read all descriptions before the writes: a failed read must not hide a successful append.
         let longer = |(leaf, stored): &(LeafArray, Stored)| {
             let mut metadata = stored.metadata.clone();
             metadata["shape"][0] = shape[0].into();

@@ -5,8 +5,7 @@
 //! searches for different values use the same code.
 //!
 //! For elements of 1, 2, 4, 8 or 16 bytes the memory bandwidth limits a search. Each thread then loads 64
-//! bytes at once, as four vectors of 16 bytes. It compares several elements that are shorter than a register
-//! together.
+//! bytes at once, as four vectors of 16 bytes. It compares several short elements together.
 
 use std::fmt::Write;
 
@@ -162,8 +161,7 @@ impl Code<'_> {
             }
         }
         emit!(self, "bra {all}");
-        // The tile extends beyond the last element: compare the existing elements one by one, in ascending
-        // order.
+        // The tile extends beyond the last element: compare the existing elements one by one.
         let _ = writeln!(self.body, "{some}:");
         let [number, offset, within] = ["b32"; 3].map(|kind| self.temporary(kind));
         let (far, over, again) = (self.temporary("b64"), self.temporary("pred"), self.new_label());

@@ -51,8 +51,7 @@ impl Code<'_> {
         Some(ElementDistribution { len, step })
     }
 
-    /// Converts the index of a thread's first element, and the number of elements from there on, to units of
-    /// rows.
+    /// Converts the index of a thread's first element, and the number of later elements, to units of rows.
     pub(super) fn neighbours(&mut self, first: String, left: String) -> (String, String) {
         let Some(rows) = self.rows.filter(|_| self.step != 1) else { return (first, left) };
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));
@@ -104,7 +103,6 @@ impl Code<'_> {
         let _ = writeln!(self.body, "{all}:");
     }
 
-    /// Stores to all elements.
     pub(super) fn store_rows(&mut self, rows: ElementDistribution, stores: &[FieldStore], left: &str) {
         let (some, all) = self.if_all(left);
         for store in stores {
@@ -138,8 +136,8 @@ impl Code<'_> {
         let _ = writeln!(self.body, "{all}:");
     }
 
-    /// Writes a branch to the first label if some of the thread's elements do not exist. The second label
-    /// marks the end.
+    /// Writes a branch to the first label if some of the thread's elements do not exist; the second marks the
+    /// end.
     fn if_all(&mut self, left: &str) -> (String, String) {
         let full = self.temporary("pred");
         emit!(self, "setp.gt.u32 {full}, {left}, {}", self.offset(EACH - 1));
@@ -151,8 +149,7 @@ impl Code<'_> {
 
     /// Writes a branch to a label if the thread's first byte of a source is not at a multiple of `len`, the
     /// length of a row in bytes. Then no row of the source is aligned. That happens before the end of a
-    /// search's head, which has up to 15 bytes: as many elements as a thread takes, if the elements are
-    /// bytes.
+    /// search's head, which has up to 15 bytes.
     fn branch_if_unaligned(&mut self, source: usize, len: u64, label: &str) {
         let (at, off) = (self.temporary("b32"), self.temporary("pred"));
         emit!(self, "cvt.u32.u64 {at}, a{source}");

@@ -14,8 +14,7 @@ pub(super) struct IntegerBounds {
     /// For each register that is the sum of another register and a literal: both summands. The entry is valid
     /// while the other register keeps its value.
     pub sums: Vec<Option<(Reg, u64)>>,
-    /// Loop counters with their first and last value (inclusive), which are the same in every run of the
-    /// loop.
+    /// Loop counters with their first and last value (inclusive), equal in every run of the loop.
     pub counts: HashMap<Reg, (u64, u64)>,
 }
 
@@ -127,8 +126,7 @@ impl<'a> Finder<'a> {
         (never_wraps && self.sources[part.at()].len() == 1).then_some((part, literal))
     }
 
-    /// Returns counter, first value and last value of a loop that ends at the last value, and otherwise adds
-    /// 1 to its counter.
+    /// Returns counter, first value and last value of a loop that ends at the last value, and else adds 1.
     fn counter(&self, body: &[Op]) -> Option<(Reg, u64, u64)> {
         let (step, rest) = body.split_last()?;
         let Op::Copy { to: counter, of: after } = *step else { return None };
@@ -156,11 +154,9 @@ impl<'a> Finder<'a> {
         None
     }
 
-    /// Returns the initial literal of a counter, if it is at most `last`, and no operation but `step` writes
-    /// the counter.
+    /// Returns the initial literal of a counter, if it is at most `last`, and only `step` writes the counter.
     fn begins_below(&self, counter: Reg, last: u64, step: &Op) -> Option<u64> {
-        // Compare the operations by address, because an operation equal to `step` may be elsewhere in the
-        // code.
+        // Compare by address, because an operation equal to `step` may be elsewhere in the code.
         let others: Vec<_> =
             self.sources[counter.at()].iter().filter(|op| !std::ptr::eq(**op, step)).collect();
         let first = match others[..] {

@@ -1,5 +1,4 @@
-//! PTX code of operations that work-items of a group execute together: barriers, subgroup operations,
-//! atomics.
+//! PTX code of operations that items of a group execute together: barriers, subgroup operations, atomics.
 
 use backend_api::kernel::{Binary, Builtin, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp, Type};
 
@@ -197,8 +196,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes `And`, `Or` or `Xor` of the bools of all lanes, or of the lanes up to and including the own
-    /// one.
+    /// Writes `And`, `Or` or `Xor` of the bools of all lanes, or of the own lane and all lower lanes.
     fn combine_bools(&mut self, op: Binary, is_scan: bool, name: &str, value: &str) {
         let [bits, wanted] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         emit!(self.text, "vote.sync.ballot.b32 {bits}, {value}, {ALL}");
@@ -239,8 +237,7 @@ impl Writer<'_> {
             let [other, both] = [kind; 2].map(|kind| self.text.temporary(kind));
             self.shuffle(of, &other, &own, "bfly", &apart.to_string());
             if of.is_float() && matches!(op, Binary::Min | Binary::Max) {
-                // The result for zeroes of different sign and for NaNs depends on the order of the operands,
-                // so order them by lane.
+                // For zeroes and NaNs the result depends on the order of the operands, so order them by lane.
                 let (lane, is_low) = (self.text.temporary("b32"), self.text.temporary("pred"));
                 let [low, high] = [kind; 2].map(|kind| self.text.temporary(kind));
                 emit!(self.text, "and.b32 {lane}, thread, {apart}");
@@ -365,8 +362,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes an atomic addition to a float: by one instruction if the GPU has a correct one, else by
-    /// compare-and-swap.
+    /// Writes an atomic addition to a float: by one instruction if it is correct, else by compare-and-swap.
     ///
     /// Atomic additions of `f32` in global memory treat subnormal numbers as zeroes. That makes no difference
     /// if the operand is at least 2^-101. A subnormal number is then less than half of its last place, and

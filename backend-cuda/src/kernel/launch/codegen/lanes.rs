@@ -132,8 +132,7 @@ impl Writer<'_> {
         self.body.views[view].access.is_written() || self.known[at.at()] == Some(KnownValue::Item)
     }
 
-    /// Reads the lane's own element of a view from its register. Returns false if the access is to another
-    /// element.
+    /// Reads the lane's own element of a view from its register. Returns false for other accesses.
     pub(super) fn read_cell(&mut self, name: &str, (view, at): (usize, Reg), of: Memory) -> bool {
         let Some(lane) = self.lane.filter(|_| self.is_own(view, at)) else { return false };
         self.take_cell(name, &cell(view, lane), of);
@@ -152,8 +151,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes the lane's own element of a view to its register. Returns false if the access is to another
-    /// element.
+    /// Writes the lane's own element of a view to its register. Returns false for other accesses.
     pub(super) fn write_cell(&mut self, view: usize, value: &str, of: Memory) -> bool {
         let Some(lane) = self.lane else { return false };
         let cell = cell(view, lane);
@@ -273,8 +271,7 @@ impl Writer<'_> {
         whole
     }
 
-    /// Writes an instruction for each vector, given its address, its number of units, its PTX suffix and its
-    /// first unit.
+    /// Writes an instruction for each vector, from its address, number of units, PTX suffix and first unit.
     fn each_piece(
         &mut self,
         all: u64,

@@ -1,12 +1,10 @@
-//! Wide memory accesses in generated PTX: one instruction loads or stores several adjacent fields of an
-//! element.
+//! Wide memory accesses in generated PTX: one instruction accesses several adjacent fields of an element.
 
 use backend_api::kernel::{Memory, Op, Reg, Type};
 
 use super::{Writer, r};
 use crate::kernel::text::{emit, memory_suffix};
 
-/// An access to a field of 4 or 8 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FieldAccess {
     is_store: bool,

@@ -106,8 +106,7 @@ impl Writer<'_> {
         emit!(self.text, "sub.u64 {far}, high{number}, low{number}");
         emit!(self.text, "setp.ne.u64 {wrong}, {far}, {}", run.high.0 - run.low.0 + others);
         self.is_bad(&wrong);
-        // Compute the first element that any lane loads, and `all`, the number of elements from it to the
-        // last loaded element.
+        // Compute the first element that any lane loads, and `all`, the number of elements to the last one.
         let all = end - begin + others / i64::from(self.shape.lanes) * i64::from(self.shape.lanes);
         emit!(self.text, "sub.u64 {low}, low{number}, {}", run.low.0 - begin);
         // Compute the greatest first element for which `all` elements fit. If the view is too short, the

@@ -158,8 +158,7 @@ impl Volume {
     /// Completes a commit after all volumes of the group have stored it.
     pub(super) fn settle(&self, commit: &mut CommitState, id: CommitId, prepared: Prepared) {
         commit.id = id;
-        // Free the buffers, because many idle files may be open, and they need no buffers until their next
-        // commit.
+        // Free the buffers, because many files may be idle, and need none until their next commit.
         self.buffers.lock().clear();
         match prepared {
             Prepared::Record { bytes, checksum } => {
@@ -172,8 +171,7 @@ impl Volume {
             Prepared::Map { superblock, map, longer } => {
                 let log_before = (commit.stored.log_place, commit.stored.log_bytes);
                 self.complete_superblock(commit, *superblock);
-                // Flush before later commits overwrite the log. Otherwise the other superblock would refer to
-                // an empty log.
+                // Flush before the log is overwritten, because the other superblock still refers to it.
                 let _ = self.flush(commit);
                 let before = std::mem::replace(&mut commit.map, map);
                 if before.is_empty() || commit.spare.is_some() {
@@ -199,8 +197,7 @@ impl Volume {
     /// Withdraws a commit that another volume of the group could not store. The next commit replaces it.
     pub(super) fn withdraw(commit: &mut CommitState, prepared: Prepared) {
         if let Prepared::Map { map, longer, .. } = prepared {
-            // Recovery may find the superblock that this failed commit wrote, so keep its map and its log
-            // until later.
+            // Recovery may find the superblock that this failed commit wrote, so keep its map and its log.
             commit.left.push(map);
             commit.left.extend(longer.map(|(places, _)| places));
         }
@@ -258,8 +255,7 @@ impl Volume {
 
     fn flush(&self, commit: &mut CommitState) -> Result<()> {
         self.disk.sync().map_err(|cause| {
-            // The system may have dropped the failed writes, and reports such a loss only once. So write the
-            // pages again.
+            // The system may have dropped the failed writes, and reports that only once. So write them again.
             commit.is_suspect = true;
             failed("sync", &cause)
         })
@@ -369,8 +365,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes a superblock over the older copy. Until the write is complete, opening may find either
-    /// superblock.
+    /// Writes a superblock over the older copy. Meanwhile, opening may find either superblock.
     fn begin_superblock(
         &self,
         operation: &'static str,
@@ -383,8 +378,7 @@ impl Volume {
         written.and_then(|()| self.flush(commit))
     }
 
-    /// Makes a stored superblock the valid one, and writes the second copy, which the next flush makes
-    /// durable.
+    /// Makes a stored superblock the valid one, and writes its second copy; the next flush stores it.
     fn complete_superblock(&self, commit: &mut CommitState, superblock: Superblock) {
         let [_, other] = superblock.offsets();
         // Write the second copy of the superblock. Then damage of one copy loses nothing.

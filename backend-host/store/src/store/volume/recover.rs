@@ -51,8 +51,7 @@ struct Found {
     stored: Superblock,
     table: WordTable,
     note: CommitMetadata,
-    /// The last commit. Also the previous commit, if the last one may be missing in other volumes of the
-    /// group.
+    /// The last commit; also the previous one, if other volumes of the group may lack the last one.
     id: CommitId,
     before: Option<CommitId>,
     /// The other superblock, if it belongs to the previous commit.
@@ -67,16 +66,13 @@ struct Found {
     doubts: Doubts,
     are_superblocks_equal: bool,
     damaged_superblocks: u32,
-    /// Number of pages of an unfinished commit.
     unfinished_pages: usize,
 }
 
-/// The superblocks of a disk.
 struct Superblocks {
     newest: Superblock,
     /// The other superblock, if it differs.
     older: Option<Superblock>,
-    /// Number of damaged superblocks.
     damaged: u32,
     are_equal: bool,
 }
@@ -112,8 +108,7 @@ impl OpenedVolume {
             Some(older) => found.again(&*disk, older.clone(), true),
             None => return Ok(Self { disk, found, older: None }),
         };
-        // Ignore damage of the older superblock. Its state matters only if another volume of the group needs
-        // it.
+        // Ignore damage of the older superblock. Its state matters only if another volume needs it.
         match older {
             Err(error) if error.kind() != ErrorKind::Corrupted => Err(error),
             older => Ok(Self { disk, found, older: older.ok() }),
@@ -407,8 +402,8 @@ impl Found {
         Self::of(disk, Self::superblocks(|offset, bytes| disk.read_at(offset, bytes).map_err(refused))?, true)
     }
 
-    /// Reads the disk again by one of its superblocks, with or without a last record that other volumes of
-    /// the group may lack.
+    /// Reads the disk again by one of its superblocks, with or without a last record that other volumes may
+    /// lack.
     fn again(&self, disk: &dyn Disk, superblock: Superblock, keeps_last: bool) -> Result<Self> {
         let are_equal = self.are_superblocks_equal && superblock == self.stored;
         let damaged = self.damaged_superblocks;
@@ -495,8 +490,7 @@ impl Found {
         }
         let decoded = [0, 1].map(|at: usize| Superblock::decode(&blocks[at]));
         let damaged = decoded.iter().filter(|block| block.is_err()).count() as u32;
-        // If a superblock has a newer version, report that version, because a newer program can open the
-        // store.
+        // Report a newer version of a superblock, because a newer program can open the store.
         if let Some(Err(NoSuperblock::Version(version))) =
             decoded.iter().find(|block| matches!(block, Err(NoSuperblock::Version(_))))
         {

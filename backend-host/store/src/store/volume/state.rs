@@ -29,8 +29,7 @@ pub(super) struct CommitState {
     pub left: Vec<Range<u64>>,
     /// New metadata of the program, if the program set it after the last commit.
     pub metadata: Option<Vec<u8>>,
-    /// True after a failed sync: the drive may have lost changed pages, so the next commit writes the pages
-    /// again.
+    /// True after a failed sync: the drive may have lost pages, so the next commit writes them again.
     pub is_suspect: bool,
     /// True if the next commit must write the map and a superblock. Either the previous write of a superblock
     /// failed, or it is unknown how much of the log is stored.

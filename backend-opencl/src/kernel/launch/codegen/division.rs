@@ -113,8 +113,7 @@ impl Split {
         }
         for (number, of) in body.registers.iter().enumerate() {
             if self.registers[number] == RegisterHome::Row {
-                // If a budget can end loops early, initialise these registers, because code may read them
-                // before a write.
+                // If a budget can end loops early, initialise them, because code may read them unwritten.
                 self.row(name(*of), format!("r{number}"), 1, has_budget);
             }
         }
@@ -224,12 +223,10 @@ struct Keeper<'a> {
     of_group: &'a [bool],
     has_budget: bool,
     site: usize,
-    /// Number of the region.
     run: u32,
     /// Number of enclosing loops that the group runs together.
     loops: u32,
-    /// Enclosing blocks and loops: their numbers, and the depth of their code if it is written once for the
-    /// group.
+    /// Enclosing blocks and loops: their numbers, and the depth of their code if it is written once.
     labels: Vec<(u32, Option<u32>)>,
     registers: Vec<Touched>,
     arrays: Vec<Touched>,

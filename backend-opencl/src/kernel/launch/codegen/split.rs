@@ -256,8 +256,7 @@ impl Writer<'_> {
         self.indent -= 1;
     }
 
-    /// Writes an atomic on an array of the group as a plain access, because no other item runs at the same
-    /// time.
+    /// Writes an atomic on an array of the group as a plain access, because no other item runs meanwhile.
     pub(super) fn change(
         &mut self,
         site: u32,
