@@ -26,8 +26,8 @@
 //!
 //! The speed of a batch of few short uploads varies between runs. In another run on a GPU of the same model
 //! (2026-11-21) 4 × 4 KiB reached 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB 1.8 and 2.8. 4 × 16 KiB
-//! reached 3.7 and 5.3, 8 × 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. So few short uploads use the
-//! kernel, which loses little at worst.
+//! reached 3.7 and 5.3, 8 × 16 KiB 4.4 and 9.3, but 8 × 64 KiB 26.0 and 22.9. Few short uploads therefore use
+//! the kernel, which loses little at worst.
 
 use backend_api::{Route, Routing};
 

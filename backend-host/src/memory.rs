@@ -257,7 +257,7 @@ mod lock {
     #[cfg(target_os = "linux")]
     const POPULATE_FROM_BYTES: usize = 1 << 20;
 
-    /// Locks shorter memory without allocating it. Each page stays in RAM from its first use on, so many
+    /// Locks shorter memory without allocating it. Each page stays in RAM from its first use on; many
     /// small caches cost only their used pages. Returns false if the system cannot do so.
     ///
     /// # Safety

@@ -1,8 +1,8 @@
 //! Code generator: translates kernels of the program to PTX.
 //!
 //! Each GPU thread runs several work-items at a constant stride. Each register of the kernel becomes a PTX
-//! register. The code predicates memory accesses instead of branching around them, so many loads can be in
-//! flight. An index out of bounds reads nothing, and the kernel records the work-item's first such index.
+//! register. The code predicates memory accesses instead of branching around them, which lets many loads be
+//! in flight. An index out of bounds reads nothing, and the kernel records the work-item's first such index.
 //! Accesses that are provably in bounds are not checked. For a kernel with groups, a block has the group's
 //! length, and runs several groups in a loop.
 
