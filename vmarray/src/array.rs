@@ -73,8 +73,7 @@ use crate::engine::page::{Entry, HitCounter};
 use crate::engine::pager::Pager;
 use crate::setup::any::AnyDevice;
 
-/// Elements longer than this are built in the caller's memory, because moving one takes as long as reading
-/// it.
+/// Elements longer than this are built in the caller's memory, as moving one takes as long as reading it.
 const LONG_BYTES: usize = 256;
 
 /// An array of plain data that may be far larger than RAM. Any number of threads may access it.
@@ -204,8 +203,7 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
 }
 
 impl<T: Element> VirtualArray<T> {
-    /// Creates an array of `len` elements on the [devices of the machine](crate::devices), with default
-    /// settings.
+    /// Creates an array of `len` elements on the [devices of the machine](crate::devices), with defaults.
     ///
     /// # Errors
     /// The errors of [`Builder::build`], for example if the devices have too little memory.

@@ -234,8 +234,7 @@ pub mod ragged {
 }
 
 pub mod index_set {
-    //! Joins of index tuples: combinations of several [index sets](crate::IndexSet), with the result in RAM
-    //! or in arrays.
+    //! Joins of index tuples: combinations of several [index sets](crate::IndexSet), in RAM or in arrays.
 
     pub use crate::index_sets::{
         Combination, CombinationChunks, Combine, Dimension, IndexSetColumns, IndexSetRows, PagedIndexSet,

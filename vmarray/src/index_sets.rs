@@ -195,8 +195,7 @@ impl IndexSet {
         &self.values
     }
 
-    /// Iterates over the tuples as slices, in order. `rows().nth(index)` returns the tuple at an index in
-    /// constant time.
+    /// Iterates over the tuples as slices, in order. `rows().nth(index)` returns a tuple in constant time.
     #[must_use]
     pub fn rows(&self) -> IndexSetRows<'_> {
         IndexSetRows { values: &self.values, width: self.width(), len: self.len }
@@ -302,8 +301,7 @@ pub(crate) fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Resul
     }
 }
 
-/// Returns the number of tuples of `width` values in `values` values; returns an error for an incomplete
-/// tuple.
+/// Returns the number of tuples of `width` values in `values` values; an error if one is incomplete.
 fn whole_tuples(values: usize, width: usize) -> Result<usize> {
     let (tuple, got) = (values.checked_div(width).unwrap_or(0), values.checked_rem(width).unwrap_or(values));
     if got > 0 { Err(ErrorKind::RaggedTuple { tuple, expected: width, got }.into()) } else { Ok(tuple) }

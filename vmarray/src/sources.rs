@@ -45,8 +45,8 @@ pub use builder::SourceBuilder;
 pub use future::SourceFlushAsync;
 pub use home::{Home, HomeMut};
 
-/// Elements in memory of the program, such as a slice, a vector or a mapped file, which devices can search
-/// and change too.
+/// Elements in memory of the program, such as a slice, a vector or a mapped file, which devices search and
+/// change.
 ///
 /// The pages of a [`VirtualArray`](crate::VirtualArray) are stored on devices and cached in RAM. A source is
 /// the reverse: its pages are stored in memory of the program, their *home*, and cached on devices. An
@@ -240,8 +240,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.channels.iter().map(|channel| channel.slot_bytes()).sum()
     }
 
-    /// Returns the present state of a page: the number of its elements on the device and in the program's
-    /// memory.
+    /// Returns the present state of a page: the number of its elements on the device and in RAM.
     ///
     /// # Errors
     /// [`PageOutside`](ErrorKind::PageOutside).

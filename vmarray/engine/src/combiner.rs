@@ -118,8 +118,7 @@ impl<R, S> Combiner<R, S> {
     #[inline]
     pub fn end(&self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
-        // This fence pairs with the one in `ask`: either `ask` sees the lower count, or this thread sees the
-        // request.
+        // Pairs with the fence in `ask`: either `ask` sees the lower count, or this thread sees the request.
         fence(Ordering::SeqCst);
     }
 
@@ -171,8 +170,7 @@ mod model {
     /// reports each end.
     type Server = Combiner<usize, Vec<usize>>;
 
-    /// One round of the server: pops the present requests, and submits the first one if fewer are in flight
-    /// than the limit.
+    /// One round of the server: pops the requests, and submits the first one below the limit in flight.
     fn step(server: &Server, submitted: &Mutex<Vec<usize>>) {
         server.serve(ASKED, |queue, _| {
             queue.extend(server.take());

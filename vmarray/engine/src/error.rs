@@ -42,8 +42,7 @@ pub enum ErrorKind {
     IndexOutside { index: usize, len: usize },
     /// The index of a page is not below the number of pages.
     PageOutside { page: usize, pages: usize },
-    /// An index of a list is not below the length; `position` is the position of the first such index in the
-    /// list.
+    /// An index of a list is not below the length; `position` is that of the first such index in the list.
     ListedIndexOutside { position: usize, index: usize, len: usize },
     /// A share of elements, such as the share of a quantile, is not between 0 and 1; `position` is its
     /// position in the list.
@@ -95,8 +94,7 @@ pub enum ErrorKind {
     NoDevices,
     /// Discovery found no device for the request, or only devices that need an explicit filter.
     NoneFound {
-        /// The filters of the request, each with the reason why it selects no device. Empty without a
-        /// request.
+        /// The filters of the request, each with the reason why it selects no device. Empty without one.
         asked: Vec<Unmet>,
         /// The devices that exist, and the reasons why backends have none.
         found: Vec<String>,
@@ -159,8 +157,7 @@ pub enum ErrorKind {
     NoCommonDimension,
     /// Two index sets have common dimensions, so they have no product; `dimension` is the first of them.
     CommonDimension { dimension: u32 },
-    /// The number of values of a tuple differs from the number of dimensions; `tuple` is the index of the
-    /// tuple.
+    /// The number of values of a tuple differs from the number of dimensions; `tuple` is its index.
     RaggedTuple { tuple: usize, expected: usize, got: usize },
     /// The column with this label is longer or shorter than the first column.
     RaggedColumn { dimension: u32, expected: usize, got: usize },
@@ -206,8 +203,7 @@ pub enum ErrorKind {
     /// because the array has pages of `page_len` elements and the launch begins at element `start`. Use pages
     /// of `fits` elements, and a start at a multiple of `group_len`.
     KernelGroups { kernel: String, group_len: usize, page_len: usize, start: usize, fits: usize },
-    /// Items (GPU threads) of a kernel appended more elements to an argument than allowed. The call appends
-    /// none.
+    /// Items (GPU threads) of a kernel appended more elements to an argument than allowed. None is appended.
     KernelAppend { kernel: String, argument: String, asked: u64, most: usize },
     /// A device failed while it was writing elements.
     Interrupted {
@@ -223,8 +219,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns advice on how to avoid the error, as one short clause. The text of an error ends with this
-    /// advice.
+    /// Returns advice on how to avoid the error, in one clause. The text of an error ends with this advice.
     #[must_use]
     pub fn advice(&self) -> String {
         self.texts().1
@@ -691,8 +686,8 @@ impl Error {
 }
 
 impl Error {
-    /// Adds `start` to the element ranges or item numbers in the error, for an operation that began at
-    /// element `start`.
+    /// Adds `start` to the ranges or item numbers in the error, for an operation that began at element
+    /// `start`.
     #[doc(hidden)]
     pub fn counted_from(mut self, start: usize) -> Self {
         if let ErrorKind::KernelTime { item, .. } = &mut *self.0 {
@@ -751,8 +746,7 @@ pub fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }
 }
 
-/// Returns the error of [`expect_len`]. A separate function, so that the check costs callers only one
-/// comparison.
+/// Returns the error of [`expect_len`]. A separate function, so that callers pay one comparison.
 #[doc(hidden)]
 #[cold]
 #[inline(never)]

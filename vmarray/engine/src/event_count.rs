@@ -1,5 +1,4 @@
-//! Eventcount: a condition variable without a lock. Threads sleep until another thread changes a shared
-//! value.
+//! Eventcount: a condition variable without a lock. Threads sleep until another one changes a value.
 //!
 //! A consumer calls [`prepare`](EventCount::prepare), checks its condition, and calls
 //! [`wait`](EventCount::wait) if the condition is false. A producer changes the value, calls
@@ -40,8 +39,7 @@ impl EventCount {
     #[inline]
     pub fn wait(&self, key: EventKey) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // With the fence in `notify`: either the check below sees the change, or the producer sees this
-        // sleeping thread.
+        // With the fence in `notify`: this check sees the change, or the producer sees this sleeping thread.
         fence(Ordering::SeqCst);
         let mut sleep = self.sleep.lock();
         while self.is_current(key) {

@@ -40,8 +40,7 @@ pub use verdict::{Candidate, Verdict};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// CLOCK: a hand goes round the cache frames, and spares each page that was referenced since its last
-    /// visit.
+    /// CLOCK: a hand goes round the frames, and spares each page that was referenced since its last visit.
     ///
     /// Approximates least recently used. A hit sets one bit, once per turn of the hand, and takes no lock;
     /// the state is one byte a frame.
@@ -65,8 +64,7 @@ pub enum EvictionPolicy {
     /// folklore.
     Lru,
 
-    /// 2Q: new pages pass through a short queue, and only pages that are fetched again soon enter the main
-    /// queue.
+    /// 2Q: new pages pass through a short queue; only pages that are fetched again soon enter the main one.
     ///
     /// 2Q resists scans: a scan of a large array does not evict pages that other threads use all the time,
     /// and a loop slightly larger than the cache still hits most of its pages. References to a page in the
@@ -98,8 +96,7 @@ pub enum Evictor {
 }
 
 impl Evictor {
-    /// Returns a policy for `frames` frames, which tracks none of them yet. Its memory grows with the
-    /// inserted frames.
+    /// Returns a policy for `frames` frames, and tracks none yet. Its memory grows with the inserted frames.
     pub fn new(policy: EvictionPolicy, frames: usize) -> Self {
         // Frame numbers have 32 bits. The lists need two more numbers, and one that means "none".
         assert!(frames < u32::MAX as usize - 2, "frame numbers must fit into 32 bits");

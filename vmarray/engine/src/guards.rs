@@ -182,8 +182,7 @@ impl Identity {
         !progress::inherits(|hold| matches!(hold, WorkHold::Snapshot { array } if *array >= self.0))
     }
 
-    /// Returns true if the calling thread runs a function of the program during its own snapshot of the
-    /// array.
+    /// Returns true while the thread runs a function of the program during its own snapshot of the array.
     #[inline]
     pub fn is_inside_snapshot(&self) -> bool {
         progress::inherits(|hold| *hold == WorkHold::Snapshot { array: self.0 })

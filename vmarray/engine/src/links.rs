@@ -1,5 +1,4 @@
-//! Peer access: decides if a device can access the memory of another device, by a test copy at the first
-//! question.
+//! Peer access: decides if a device can access the memory of another device, by a test copy at first.
 
 use std::sync::Arc;
 

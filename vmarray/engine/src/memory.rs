@@ -110,8 +110,7 @@ pub fn prefetch_write<T>(at: *const T) {
     let _ = at;
 }
 
-/// Prefetches `bytes` bytes into the processor's caches for a read in the near future. Any address is
-/// allowed.
+/// Prefetches `bytes` bytes into the processor's caches for a read in the near future. Any address will do.
 #[inline(always)]
 pub fn prefetch(address: usize, bytes: usize) {
     /// The processor itself prefetches bytes beyond this length.

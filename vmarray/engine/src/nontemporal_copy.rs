@@ -1,5 +1,4 @@
-//! Non-temporal copies in RAM: the stores bypass the processor's caches, for long copies that no thread reads
-//! soon.
+//! Non-temporal copies in RAM: the stores bypass the processor's caches, for long copies not read soon.
 
 use backend_api::racy;
 

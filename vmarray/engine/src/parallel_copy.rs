@@ -1,5 +1,4 @@
-//! Long copies in RAM on several threads, because a single thread uses only a fraction of the bandwidth of
-//! RAM or of a bus.
+//! Long copies in RAM on several threads, because one thread uses only a fraction of the bandwidth.
 //!
 //! Concurrent copies share the cores: together they use at most one thread per core.
 

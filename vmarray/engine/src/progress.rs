@@ -1,5 +1,4 @@
-//! Progress reports: a long operation reports the elements done to a callback of the program, which may
-//! cancel it.
+//! Progress: a long operation reports the elements done to a callback of the program, which may cancel it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{ControlFlow, Range};
@@ -106,8 +105,7 @@ pub fn inherits(is_kind: impl Fn(&WorkHold) -> bool) -> bool {
 type Teller<'a> = Mutex<&'a mut (dyn FnMut(Progress) -> ControlFlow<()> + Send)>;
 
 thread_local! {
-    /// The program's progress function for operations of this thread. Its `'static` lifetime is longer than
-    /// the real one.
+    /// The program's progress function for this thread. The real lifetime is shorter than `'static`.
     static TELLER: Cell<Option<&'static Teller<'static>>> = const { Cell::new(None) };
 }
 

@@ -128,8 +128,7 @@ impl Memory {
                 let stream = &mut self.streams[at];
                 stream.age = self.clock;
                 if usage == Use::Missed && steps <= stream.ahead {
-                    // A missed page that was prefetched has left the cache again, so read-ahead was too
-                    // early.
+                    // A missed page that was prefetched left the cache again, so read-ahead was too early.
                     grows = false;
                     stream.window /= 2;
                     stream.ahead = 0;
@@ -224,8 +223,7 @@ pub fn advance(array: Streams, page: u64, usage: Use) -> Option<Ahead> {
     MEMORY.try_with(|memory| memory.borrow_mut().step(array, page, usage)).ok().flatten()
 }
 
-/// Records that the caller does not prefetch the last `left_out` pages of those that [`advance`] returned for
-/// `page`.
+/// Records that the caller omits the last `left_out` pages of those that [`advance`] returned for `page`.
 pub fn retract(array: Streams, page: u64, left_out: u64) {
     let _ = MEMORY.try_with(|memory| {
         let streams = &mut memory.borrow_mut().streams;

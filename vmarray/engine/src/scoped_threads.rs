@@ -1,5 +1,4 @@
-//! Scoped threads for parallel work within one call: it reuses idle threads of earlier calls, or starts new
-//! ones.
+//! Scoped threads for parallel work within one call: idle threads of earlier calls, or new ones.
 //!
 //! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has
 //! finished its part of the work waits some seconds for the next call.
@@ -84,8 +83,7 @@ struct CallState {
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// True in a process that was forked after [`watch_forks`]. Of its parent's threads, such a process has only
-/// the forking one.
+/// True in a process that was forked after [`watch_forks`]. It has only one thread of its parent.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// From now on, forked processes are detected by [`is_forked`], unless memory is exhausted.

@@ -1,5 +1,4 @@
-//! Statistics of an array: counters of hits, misses and copied bytes for each channel. They are always
-//! enabled.
+//! Statistics of an array: counters of hits, misses and copied bytes for each channel. Always enabled.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -27,8 +26,8 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The counters of a channel. Threads write them only on misses. They share no cache line with data
-        /// that hits read.
+        /// The counters of a channel, written only on misses. They share no cache line with data that hits
+        /// read.
         #[doc(hidden)]
         #[derive(Debug, Default)]
         #[repr(align(128))]
@@ -42,8 +41,7 @@ macro_rules! counters {
             }
         }
 
-        /// The activity of one channel since the creation of the array, or since the last reset of its
-        /// statistics.
+        /// The activity of a channel since its array was built, or since the last reset of its statistics.
         ///
         /// ```
         /// use vmarray::prelude::*;

@@ -39,8 +39,7 @@ impl Watched {
         self.programs = programs.into_iter().map(with_before).collect();
     }
 
-    /// Returns the number of arrays that the programs' files do not list, because the files have a maximal
-    /// size.
+    /// Returns the number of arrays that the programs' files do not list, because of a size limit.
     pub fn left_out(&self) -> u64 {
         self.programs.iter().map(|(program, _)| program.left_out).sum()
     }
@@ -51,8 +50,7 @@ impl Watched {
             let arrays = program.arrays.iter().enumerate();
             arrays.flat_map(move |(at, array)| {
                 let earlier = before.as_ref().and_then(|before| {
-                    // If the counts are lower, the program has replaced the array by another one of the same
-                    // name.
+                    // If the counts are lower, the program has another array of the same name now.
                     let old = before.arrays.get(at).filter(|old| old.name == array.name)?;
                     let is_later = old.channels.len() == array.channels.len() && misses(old) <= misses(array);
                     is_later.then(|| (old, program.at.saturating_sub(before.at)))
@@ -82,16 +80,15 @@ fn misses(array: &PublishedArray) -> u64 {
 }
 
 impl WatchedChannel<'_> {
-    /// Returns hits / accesses, from 0 to 1: since the previous reading if there is one, otherwise since the
-    /// array was built.
+    /// Returns hits / accesses, from 0 to 1: since the previous reading, or else since the array was built.
     pub fn hit_rate(&self) -> Option<f64> {
         let (hits, misses) = self.hits?;
         let all = hits as f64 + misses as f64;
         (all > 0.0).then(|| hits as f64 / all)
     }
 
-    /// Returns the rate of a byte counter between the last two readings, in bytes per second; `counter`
-    /// selects it.
+    /// Returns the rate of a counter between the last two readings, in bytes per second; `counter` selects
+    /// it.
     pub fn rate(&self, counter: impl Fn(&ChannelStats) -> u64) -> Option<f64> {
         let (stats, time) = self.lately.as_ref()?;
         (!time.is_zero()).then(|| counter(stats) as f64 / time.as_secs_f64())
@@ -102,8 +99,7 @@ impl WatchedChannel<'_> {
 pub mod tests {
     use super::*;
 
-    /// Returns test statistics: a program with one array of two channels, `steps` half seconds after its
-    /// start.
+    /// Returns for tests a program with one array of two channels, `steps` half seconds after its start.
     pub fn program(process: u32, steps: u64) -> PublishedProgram {
         let mut program = PublishedProgram::default();
         (program.process, program.name) = (process, "walker".into());

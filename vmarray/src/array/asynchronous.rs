@@ -29,8 +29,7 @@ use backend_api::{Device, Ticket};
 
 use crate::engine::page::OutsideLocks;
 
-/// The waker and ticket that a future has registered with a device, so that further polls do not register
-/// them again.
+/// The waker and ticket that a future has registered with a device, so that later polls do not repeat this.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Option<(Ticket, Waker)>);
 

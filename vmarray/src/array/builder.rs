@@ -189,8 +189,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the maximum RAM of the cache, in pages for each channel: at least one page, and at most all pages
-    /// of the channel.
+    /// Sets the maximum RAM of the cache, in pages for each channel: at least one, and at most all of the
+    /// channel.
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
         self.settings.cache = Cache::FramesPerChannel(frames);
         self
@@ -279,8 +279,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Allows the program to [move the pages to other devices](VirtualArray::rebalance) while threads use the
-    /// array.
+    /// Allows the program to [move the pages to other devices](VirtualArray::rebalance) during use.
     ///
     /// Hits cost the same. Each channel's device is then wrapped in a [mirror](crate::redundancy::Mirrored)
     /// of one device. The mirror tracks submissions and shares no memory with other devices. So joins with
@@ -369,8 +368,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Builds the array.
     ///
-    /// Allocates all device memory, and up to 16 MiB of the cache for each channel. The call does not copy
-    /// elements.
+    /// Allocates all device memory, and up to 16 MiB of the cache for each channel. Copies no elements.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
@@ -385,8 +383,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         Self::build_on(settings, homes, |_| ())
     }
 
-    /// Builds an array with these settings on prepared devices. `prepare` gets the pages before their first
-    /// use.
+    /// Builds an array with these settings on prepared devices. `prepare` gets the pages first.
     pub(crate) fn build_on(
         settings: Settings,
         homes: Homes,

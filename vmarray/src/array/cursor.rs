@@ -72,8 +72,7 @@ struct RangeRest<'a, T: Element, D: Device> {
 /// ```
 #[derive(Debug)]
 pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
-    /// The address of the held page's first element, its index, and the number of elements; zero without a
-    /// page.
+    /// The address of the held page's first element, its index, and the number of elements; 0 without a page.
     address: *const T,
     first: usize,
     count: usize,

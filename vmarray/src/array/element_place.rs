@@ -49,8 +49,7 @@ pub(crate) struct ElementRange<'a, T> {
     of: PhantomData<&'a T>,
 }
 
-/// A page that the thread holds exclusively, while other threads may still access its elements without a
-/// lock.
+/// A page that the thread holds exclusively, while others may still access its elements without a lock.
 pub(crate) struct LatchedPage<T> {
     held: Held,
     page_len: usize,
@@ -214,8 +213,8 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         self.entry
     }
 
-    /// Returns the place of this element and the `behind_first` elements before it; `None` if they begin in
-    /// an earlier page.
+    /// Returns the place of this element and the `behind_first` elements before it; `None` if not all in this
+    /// page.
     #[inline(always)]
     pub(super) fn with_those_before(self, behind_first: usize) -> Option<ElementRange<'a, T>> {
         let at = self.at.checked_sub(behind_first)?;
@@ -252,8 +251,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         }
     }
 
-    /// Reads the element as [`read_lock_free`](Self::read_lock_free), but also for a thread that is not
-    /// registered yet.
+    /// Reads the element as [`read_lock_free`](Self::read_lock_free), also for an unregistered thread.
     #[cold]
     pub(super) fn read_fenced(self, counter: HitCounter) -> Option<T> {
         let Self { entry, at, .. } = self;
@@ -294,8 +292,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         self.entry.address().cast::<T>().wrapping_add(self.at).cast_const()
     }
 
-    /// Copies a huge element to the caller's memory, if its page is open to lock-free reads. Returns true on
-    /// success.
+    /// Copies a huge element to the caller's memory, if its page is open to lock-free reads. True on success.
     fn copy_lock_free(self, counter: HitCounter, to: &mut MaybeUninit<T>) -> bool {
         let (Self { entry, at, .. }, to) = (self, to.as_mut_ptr());
         let read = |frame: *const u8| {
@@ -327,8 +324,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         write_lock_free::<COUNTS, _>(self.entry, counter, self.at, write)
     }
 
-    /// Writes as [`write_lock_free`](Self::write_lock_free), but also for a thread that is not registered
-    /// yet.
+    /// Writes as [`write_lock_free`](Self::write_lock_free), also for an unregistered thread.
     pub(super) fn write_fenced<R>(
         self,
         counter: HitCounter,
@@ -376,8 +372,7 @@ impl<T: Element> ElementRange<'_, T> {
     unsafe fn reader(&self, into: &mut [T]) -> impl FnOnce(*const u8) -> Option<()> {
         assert!(into.len() == self.len, "the destination must have the length of the range");
         move |frame| {
-            // Without assembly, a racy copy accesses bytes, which must not race with other threads' accesses
-            // to words.
+            // Without assembly, a racy copy accesses bytes, which must not race with accesses to words.
             if !racy::IN_ASSEMBLY {
                 return None;
             }
@@ -401,8 +396,7 @@ impl<T: Element> ElementRange<'_, T> {
         write_lock_free::<COUNTS, _>(self.entry, counter, self.at, writer).is_some()
     }
 
-    /// Writes as [`write_lock_free`](Self::write_lock_free), but also for a thread that is not registered
-    /// yet.
+    /// Writes as [`write_lock_free`](Self::write_lock_free), also for an unregistered thread.
     pub(super) fn write_fenced(&self, counter: HitCounter, from: &[T]) -> bool {
         // SAFETY: as in `write_lock_free`.
         write_fenced(self.entry, counter, unsafe { self.writer(from) }).is_some()

@@ -1,5 +1,4 @@
-//! New zeroed arrays on the devices of an existing array, for results of operations and for `empty_like` of
-//! the program.
+//! New zeroed arrays on the devices of an existing array, for results of operations and for `empty_like`.
 
 use std::sync::Arc;
 

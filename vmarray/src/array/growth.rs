@@ -56,8 +56,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (self.pager().table().len() as usize).saturating_mul(self.page_len()).min(self.max_len)
     }
 
-    /// Allocates device memory for `additional` more elements, without copying existing ones. Blocks during
-    /// the allocation.
+    /// Allocates device memory for `additional` more elements, without copying existing ones. Blocks
+    /// meanwhile.
     ///
     /// # Errors
     /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) if a device has too little
@@ -278,8 +278,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Runs a function while the array has a greater length, whose memory exists. The function returns the
-    /// final length.
+    /// Runs a function while the array has a greater length, whose memory exists. It returns the final
+    /// length.
     pub(crate) fn at_length<R>(&mut self, len: usize, run: impl FnOnce(&mut Self) -> (usize, R)) -> R {
         let before = self.len();
         self.set_len(len);

@@ -12,8 +12,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
-/// An iterator over the elements of a range, by value, from both ends. While it is in a page, it holds this
-/// page.
+/// An iterator over the elements of a range, by value, from both ends. It holds its current page.
 ///
 /// Each item is one element, or an error. After an error the iterator does not retry: it returns the same
 /// error for each remaining element outside of the held page.

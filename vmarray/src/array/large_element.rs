@@ -1,5 +1,4 @@
-//! Reads and writes of single elements that are too large to move by value, such as structs of some
-//! kilobytes.
+//! Reads and writes of single elements that are too large to move by value, such as structs of kilobytes.
 //!
 //! An unoptimized build copies each moved value to the stack of each function, and could overflow the stack.
 //! Here elements are on the heap, and functions pass references. Only functions that do nothing else handle

@@ -10,8 +10,7 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 
-/// The accesses of a closure to a range that `map_mut` shows as a slice: it reads, writes, or overwrites the
-/// elements.
+/// The accesses of a closure to a range that `map_mut` shows as a slice: reads, writes, both or none.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -47,8 +46,7 @@ impl MapMode {
     }
 }
 
-/// The memory of the slice that a mapped range becomes: a page of the cache, a new copy, or the program's
-/// buffer.
+/// The memory of a mapped range's slice: a page of the cache, a new copy, or the program's buffer.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -67,8 +65,7 @@ impl MapMode {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MapBuffer<'a, T> {
-    /// New memory, aligned to at least 64 bytes. The call returns [`NoMemory`](ErrorKind::NoMemory) if there
-    /// is too little.
+    /// New memory, aligned to at least 64 bytes. [`NoMemory`](ErrorKind::NoMemory) if there is too little.
     New,
     /// New page-locked memory of the array's first device, aligned to 4096 bytes; pageable memory if the
     /// system refuses page-locking. For closures that pass the slice to a GPU.
@@ -141,8 +138,7 @@ struct Line([u8; 64]);
 
 impl<T: Element> AlignedVec<T> {
     fn zeroed(len: usize) -> Result<Self> {
-        // Lines are aligned to 64 bytes. A type with a stricter alignment gets spare bytes for an aligned
-        // start.
+        // Lines are aligned to 64 bytes. For a stricter alignment, add spare bytes.
         let slack = align_of::<T>().saturating_sub(64);
         let lines = (len * size_of::<T>() + slack).div_ceil(64);
         Ok(Self { lines: zeroed_vec(lines)?, len, marker: std::marker::PhantomData })

@@ -1,5 +1,4 @@
-//! [`PageRef`] and [`PageMut`]: guards that pin a page in the cache and dereference to a slice of its
-//! elements.
+//! [`PageRef`] and [`PageMut`]: guards that pin a cached page and dereference to its elements.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,8 +36,7 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
     place: HeldPart<'a, T, D>,
 }
 
-/// A guard with exclusive access to the elements of a page, which dereferences to a mutable slice in the
-/// cache.
+/// A guard with exclusive access to the elements of a page, as a mutable slice in the cache.
 ///
 /// While the guard lives, other threads wait before they access the page. The array writes the page back
 /// later if the program borrowed the slice mutably. The guard belongs to its thread. If the program leaks the
@@ -218,8 +216,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         HeldPart::take(self, cut, visit, true).map(PageMut::of)
     }
 
-    /// Returns the eviction priority for a scan of `pages` pages. If they exceed the cache, new pages are
-    /// evicted first.
+    /// Returns the eviction priority for a scan of `pages` pages. Beyond the cache's size, new pages leave
+    /// first.
     pub(crate) fn scan(&self, pages: usize) -> Visit {
         if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
     }
@@ -280,8 +278,7 @@ impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
         Self { place, written: false }
     }
 
-    /// Returns the address as for [`PageRef`]. Before a write, the caller must have borrowed the elements
-    /// mutably once.
+    /// Returns the address as for [`PageRef`]. For writes, they must have been borrowed mutably once.
     pub(crate) fn address(&self) -> *mut T {
         self.place.address
     }

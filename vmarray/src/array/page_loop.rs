@@ -1,5 +1,4 @@
-//! Parallel loop over the pages of an array, on the calling thread and on rayon's threads, for closures of
-//! the program.
+//! Parallel loop over pages of an array, on the calling and on rayon's threads, for closures of the program.
 //!
 //! A rayon thread that waits within a closure runs other jobs meanwhile, also jobs of other calls. Such a job
 //! must not block on a page guard: the thread that holds the guard may wait for the interrupted job on the

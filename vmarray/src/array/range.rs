@@ -214,8 +214,7 @@ pub(crate) struct FetchAhead<'a> {
     pager: &'a Pager,
     /// Pages that were not requested yet.
     rest: Range<u64>,
-    /// Number of pages in flight, including the one in use: at most a quarter of the frames. Below two, there
-    /// is no prefetch.
+    /// Number of pages in flight, including the one in use: at most a quarter of the frames. Below two, none.
     window: u64,
 }
 

@@ -1,5 +1,4 @@
-//! [`Registered`]: a vector of the program that is page-locked and known to devices, so that devices copy to
-//! it directly.
+//! [`Registered`]: a vector of the program that is page-locked and known to devices, for direct copies.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

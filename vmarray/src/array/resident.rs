@@ -1,5 +1,4 @@
-//! `try_read` and `try_write`: non-blocking accesses to single elements, which succeed only if the page is in
-//! the cache.
+//! `try_read` and `try_write`: non-blocking accesses to single elements, only in cached pages.
 
 use backend_api::Device;
 

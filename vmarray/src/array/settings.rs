@@ -52,8 +52,7 @@ impl CommonSettings {
     }
 }
 
-/// The devices of an array or source. Their type is erased, so that a dependent crate does not compile their
-/// drops.
+/// The devices of an array or source. Their type is erased, so that dependent crates do not compile drops.
 #[derive(Clone, Debug)]
 pub(crate) enum Devices {
     Named(Vec<Arc<dyn Device>>),
@@ -106,8 +105,7 @@ impl OpenDevices {
         placement.stripe_pattern(&self.devices, pages, page_bytes as u64, &self.usable)
     }
 
-    /// Checks that each device has enough memory for its channels; in a mirrored array, both devices of a
-    /// pair.
+    /// Checks that each device has enough memory for its channels; if mirrored, both devices of a pair.
     pub(crate) fn expect_room(
         &self,
         stripe_pattern: &[usize],
@@ -122,8 +120,7 @@ impl OpenDevices {
         expect_room(&self.devices, &asked, &self.usable)
     }
 
-    /// Limits a number of pages to one more than all devices could hold, so that the devices report the
-    /// shortage.
+    /// Limits a number of pages to one more than all devices could hold, so that devices report the shortage.
     pub(crate) fn pages_most(&self, pages: u64, page_bytes: u64) -> u64 {
         let totals = self.devices.iter().map(|device| device.info().total_bytes);
         let bytes = totals.fold(0, u64::saturating_add).min(isize::MAX as u64 - page_bytes);
@@ -219,14 +216,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns settings of a result array, which perhaps only devices read. So its host memory is allocated
-    /// on demand.
+    /// Returns settings of a result array, which perhaps only devices read. Host memory is allocated on
+    /// demand.
     pub(crate) fn of_result(cache_bytes: usize, memory: HostMemory) -> Self {
         Self { cache: Cache::Bytes(cache_bytes), memory, is_ahead: false, ..Self::default() }
     }
 
-    /// Opens the devices of an array of `len` elements that can grow to `max_len`, and plans the placement of
-    /// its pages.
+    /// Opens the devices of an array of `len` elements that can grow to `max_len`, and places its pages.
     pub(super) fn homes(
         &self,
         (len, max_len): (usize, usize),

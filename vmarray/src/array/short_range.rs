@@ -24,8 +24,7 @@ use crate::engine::page::state::DIRTY;
 const MOST_BYTES: usize = 4096;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns the place of a short range; `None` for a range that is long, empty, in several pages, or out
-    /// of bounds.
+    /// Returns the place of a short range; `None` if it is long, empty, in several pages, or out of bounds.
     #[inline(always)]
     fn short_place(&self, start: usize, count: usize) -> Option<ElementRange<'_, T>> {
         let most = const { MOST_BYTES / size_of::<T>() };

@@ -233,8 +233,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         rows: usize,
     ) -> Result<StoredRows<T>> {
         let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::ElementLayout::<T>::BYTES);
-        // Pages of row starts have the same length in bytes as pages of elements, so make it a multiple of 8
-        // bytes.
+        // Pages of row starts have the same length in bytes as pages of elements, so this must be a multiple
+        // of 8.
         while !page_len.saturating_mul(bytes).is_multiple_of(PLACE_BYTES) {
             page_len = page_len.saturating_mul(2);
         }
@@ -336,7 +336,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
     }
 
     /// Opens files with an array of the shape `asked`; `read` parses the shape in words. Also returns the
-    /// parsed shape.
+    /// shape.
     pub(crate) fn open_as<P: AsRef<Path>, S>(
         self,
         files: impl IntoIterator<Item = P>,

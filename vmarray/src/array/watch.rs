@@ -1,5 +1,5 @@
-//! [`Watch`]: measures the work of an array between two points of a program, and compares it with the limits
-//! of the devices.
+//! [`Watch`]: measures an array's work between two points of a program, and compares it with the devices'
+//! limits.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,8 +12,7 @@ use crate::base::stats::{ChannelStats, Stats};
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// A measurement of an array's work since the call of [`VirtualArray::watch`]. It does not slow down
-/// accesses.
+/// A measurement of an array's work since the call of [`VirtualArray::watch`]. Accesses cost the same.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -93,8 +92,8 @@ pub struct ReportedDevice {
     /// The used share of the bus's measured bandwidth: the time that the array's bytes need at full speed,
     /// divided by the elapsed time. 1 is the limit. `None` without a known profile.
     pub bus_share: Option<f64>,
-    /// The used share of the device memory's measured bandwidth, computed like `bus_share`. `None` without a
-    /// known profile.
+    /// The used share of the device memory's measured bandwidth, computed like `bus_share`. `None` if
+    /// unknown.
     pub memory_share: Option<f64>,
 }
 
@@ -147,8 +146,7 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
             device,
             stats,
             bus_share: profile.and_then(|profile| {
-                // Ignore copies within a device or to another device, because they do not use the measured
-                // bus.
+                // Ignore copies within a device or to another device, as they do not use the measured bus.
                 share(profile.bus_time(stats.bytes_to_device, stats.bytes_from_device))
             }),
             memory_share: profile

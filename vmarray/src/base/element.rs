@@ -161,8 +161,7 @@ pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T
     }
 }
 
-/// Selects the unsigned integer as whose words a type of this size and alignment is copied; bytes for all
-/// other types.
+/// Selects the integer as whose words a type of this size and alignment is copied; bytes for all other types.
 macro_rules! by_aligned_words {
     ($T:ty, $words:ident, $bytes:expr) => {
         match align_of::<$T>() {

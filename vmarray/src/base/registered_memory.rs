@@ -1,5 +1,4 @@
-//! Memory of the program that is registered with a device: page-locked, so that the device copies to it
-//! directly.
+//! Memory of the program that is registered with a device: page-locked, for direct copies.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;

@@ -59,8 +59,8 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 impl Publication {
-    /// Publishes an array's statistics from now on. `ask` returns the present ones; an array without a name
-    /// gets a number.
+    /// Publishes an array's statistics, as `ask` returns them, from now on; an array without a name gets a
+    /// number.
     pub(crate) fn begin(ask: impl Fn() -> PublishedArray + Send + 'static) -> Self {
         let mut publisher = PUBLISHER.lock();
         publisher.begun += 1;
@@ -214,8 +214,7 @@ fn process_of(name: &str) -> Option<(u32, u64)> {
 /// exist or is a zombie, or if the system does not report it.
 fn started(process: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The process name is the second field, in brackets, and may contain any character. So parse after the
-    // last bracket.
+    // The second field, in brackets, is a name with any characters. So parse after the last bracket.
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let is_over = matches!(fields.next()?, "Z" | "X");
     let start = fields.nth(18)?.parse().ok()?;

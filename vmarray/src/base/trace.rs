@@ -70,8 +70,7 @@ pub(crate) fn not_published(error: &std::io::Error) {
     eprintln!("vmarray: statistics cannot be published: {error}");
 }
 
-/// Logs that a device's profile or compiled kernels could not be read from a file, or stored for the next
-/// process.
+/// Logs that a device's profile or compiled kernels could not be read from a file, or stored.
 ///
 /// The error of a full disk or a missing home folder is harmless. If the library refuses the folder, another
 /// user can write to files that the program would trust.

@@ -191,8 +191,7 @@ struct FrameSupply {
     free: SegQueue<Frame>,
     /// The lock of the thread that searches for frames to free.
     search: Mutex<()>,
-    /// The lock of the thread that polls the device for completed write-backs. Other threads do not wait for
-    /// it.
+    /// The lock of the thread that polls the device for completed write-backs. No thread waits for it.
     asking: Mutex<()>,
 }
 
@@ -208,8 +207,7 @@ struct LoadQueue {
 
 #[derive(Debug)]
 pub(crate) struct Channel {
-    // Declared first, so that Rust drops the queues before the memory: the release of a queue waits for its
-    // work.
+    // Declared first, so that Rust drops the queues before the memory: their release waits for work.
     pub(crate) queues: HomeQueues,
     slots: SlotMemory,
     shard: Mutex<Shard>,
@@ -423,8 +421,7 @@ impl Channel {
         self.pinned.put(memory);
     }
 
-    /// Returns true if the state of a page records its recent use. Otherwise threads report every access to
-    /// the policy.
+    /// Returns true if the state of a page records its recent use. Otherwise threads report accesses.
     pub(crate) fn recency(&self) -> bool {
         self.recency
     }

@@ -114,8 +114,8 @@ const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 pub struct Pager {
     channels: Vec<Arc<Channel>>,
     table: Arc<PageTable>,
-    /// The wakers that devices call. The drop of the array closes them; then the channels and the table have
-    /// no other owner.
+    /// The wakers that devices call. The array's drop closes them; then the channels and the table have no
+    /// other owner.
     drivers: Vec<Arc<WakeupDriver>>,
     page_bytes: usize,
     /// Number of frames of all channels together, at most.
@@ -137,8 +137,7 @@ pub struct Pager {
     extending: Mutex<()>,
     snapshots: Snapshots<snapshot::Saver>,
     pool: OnceLock<Option<SharedHomes>>,
-    /// The publication of the statistics. The first field, because it must end before the other parts are
-    /// dropped.
+    /// The publication of the statistics. The first field, to end before the other parts drop.
     publication: Option<Publication>,
     keeps: Keeps,
     /// Minimum bytes of a read of an absent page directly from its home slot.
@@ -157,8 +156,7 @@ pub(crate) enum KeptLength {
     None,
     /// Files store the length of the array.
     Own(Arc<PersistentLen>),
-    /// Files store the length of a larger structure, such as rows, which contains the array and updates the
-    /// length.
+    /// Files store the length of a larger structure, such as rows, which contains the array and updates it.
     OfWhole(Arc<PersistentLen>),
 }
 
@@ -333,8 +331,7 @@ impl Pager {
         settled.and(stored)
     }
 
-    /// Makes devices store all bytes that they have received, and the length if the array's own length is
-    /// stored.
+    /// Makes devices store all bytes that they have received, and the length if it is the array's own.
     fn store_with(&self, len: Option<u64>) -> Result<()> {
         #[cfg(feature = "host")]
         if let KeptLength::Own(kept) = &self.length {
@@ -422,8 +419,7 @@ impl Pager {
     fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
             let held = self.acquire_or_want(Acquisition { page, then, fetch, stream }, wants)?;
-            // The thread has acquired the page, which clears its mark. A mark that is set now belongs to
-            // another thread.
+            // Acquiring the page cleared this thread's mark. A mark that is set now belongs to another.
             *wants = false;
             Ok(held)
         })
@@ -441,8 +437,7 @@ impl Pager {
         result
     }
 
-    /// Waits as [`await_page`](Self::await_page) for an exclusive hold; new shared holders wait behind the
-    /// caller.
+    /// Waits as [`await_page`](Self::await_page) for an exclusive hold; new sharers wait behind the caller.
     fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
         if !state.any(UNSAVED) {
             *wants = true;
@@ -696,8 +691,7 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 impl Pager {
     /// Stores all pages of an array at its drop. Logs an error, and then returns false.
     fn stays(&self) -> bool {
-        // A leaked guard would block this forever. Other holders of pages, such as prefetches, finish by
-        // themselves.
+        // A leaked guard would block this forever. Other holders, such as prefetches, finish by themselves.
         let is_held = |page| {
             let state = self.table.entry(page).state(Ordering::Acquire);
             state.any(EXCLUSIVE) && state.guards() > 0

@@ -119,8 +119,7 @@ pub(super) fn to_columns(rows: &[u64], columns: &mut [&mut [u64]]) {
 }
 
 impl IndexSet {
-    /// Creates a set from columns: the first values of all columns become the first tuple. All threads copy
-    /// the values.
+    /// Creates a set from columns: the first values of all columns become the first tuple. All threads copy.
     ///
     /// # Errors
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a

@@ -179,8 +179,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     }
 
     fn found(self, merge: Merge) -> Result<Combination<'a, A, B>> {
-        /// Default memory limit for sources outside of RAM. Their loaded parts must leave RAM for the
-        /// program.
+        /// Default memory limit for sources outside of RAM. Their loaded parts must leave RAM free.
         const MEMORY_BYTES: usize = 1 << 30;
         let (a, b) = (self.a, self.b);
         let in_memory = a.in_memory().is_some() && b.in_memory().is_some();

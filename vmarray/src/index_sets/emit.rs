@@ -123,8 +123,7 @@ impl Matches {
                 prefetch_slice(&rests[ahead.start..ahead.start + ahead.len.min(1)]);
             }
             let row = rows[tuple];
-            // `results` must be the second operand of `zip`: as the first one, it would lose one item at the
-            // end.
+            // `results` must be the second operand of `zip`: the first one loses one item at the end.
             for (rest, result) in rests[run.start..run.start + run.len].iter().zip(results.by_ref()) {
                 result[..A].copy_from_slice(&row);
                 result[A..].copy_from_slice(rest);

@@ -1,5 +1,4 @@
-//! The join of two sources of tuples: processes one block of each at a time, so that a join needs limited
-//! RAM.
+//! The join of two sources of tuples: processes one block of each at a time, so a join needs limited RAM.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -40,8 +39,7 @@ pub(super) struct JoinEngine<'a, A: ?Sized, B: ?Sized, H> {
     hash: PhantomData<fn() -> H>,
 }
 
-/// A strip and a block, with the matching tuples of each of the strip's tuples, as input for the output of
-/// results.
+/// A strip and a block, with the matching tuples of each of the strip's tuples, for the output of results.
 #[derive(Debug)]
 pub(super) struct StripPiece<'a> {
     strip: TupleBlock<'a>,
@@ -57,8 +55,7 @@ pub(super) struct Grouped<'a> {
     index: Option<KeyIndex>,
 }
 
-/// The block of the last visited piece, with its number. So a walk through the pieces in order groups each
-/// block only once.
+/// The block of the last visited piece, with its number. A walk in order groups each block once.
 pub(super) type Walk<'a> = Option<(usize, Arc<Grouped<'a>>)>;
 
 impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> JoinEngine<'a, A, B, H> {

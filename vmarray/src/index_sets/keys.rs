@@ -86,8 +86,7 @@ impl Coder {
         let mut spans = Vec::with_capacity(bounds.len());
         for &(least, most) in bounds {
             let extent = most.saturating_sub(least);
-            // A column with a single value adds nothing to the code, so an overflow of its scale does no
-            // harm.
+            // A column with a single value adds nothing to the code, so its scale may overflow.
             spans.push(Span { least, extent, scale: places as u64 });
             places = places.saturating_mul(u128::from(extent) + 1);
             if places > 1 << 64 {
@@ -107,8 +106,7 @@ impl Coder {
         if self.is_exact() { H::mix(0, code) } else { code }
     }
 
-    /// Calls `visit` with the number and the code of each tuple of a range that may match a tuple of the
-    /// second set.
+    /// Calls `visit` with the number and the code of each tuple of a range that may match any.
     #[inline(always)]
     pub(super) fn for_each<H: KeyHash>(
         &self,

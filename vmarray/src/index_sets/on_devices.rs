@@ -31,8 +31,7 @@ use crate::ops::launch::KernelArguments;
 use crate::ops::order::{Groups, find_partners, last_not_above};
 use crate::ops::view::{INTERNAL, Store as _, ViewMut as _};
 
-/// Maximum number of dimensions of a second set, because one bit for each marks the dimensions of the
-/// results.
+/// Maximum number of dimensions of a second set, because one bit each marks the dimensions of results.
 const WIDTH_MAX: usize = u64::BITS as usize;
 /// Maximum number of dimensions of a first set, so that positions of result values fit into 32 bits.
 const A_WIDTH_MAX: usize = 1 << 16;

@@ -1,5 +1,4 @@
-//! [`PagedIndexSet`]: an index set whose tuples are stored in a [`VirtualArray`], so it may be larger than
-//! RAM.
+//! [`PagedIndexSet`]: an index set with its tuples in a [`VirtualArray`], so it may be larger than RAM.
 
 use std::ops::RangeBounds;
 
@@ -14,8 +13,7 @@ use crate::ops::executor::OperandStore;
 use crate::ops::view::{View as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// An index set whose tuples are stored in a [`VirtualArray`], one after the other, so the set may exceed
-/// RAM.
+/// An index set whose tuples are stored in a [`VirtualArray`], one after the other, so it may exceed RAM.
 ///
 /// Any number of threads may use the set at once. A tuple may span two pages. A read of a tuple is then
 /// atomic for each page, not for the whole tuple, as in all operations on ranges. The trait [`Tuples`]

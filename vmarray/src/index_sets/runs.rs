@@ -208,8 +208,7 @@ impl Table {
         Some(&self.keys[number.checked_sub(1)? as usize])
     }
 
-    /// Inserts the keys of entries, counts the tuples of each key, and records the key of each entry in
-    /// `key_of`.
+    /// Inserts the keys of entries, counts the tuples of each key, and records each entry's key in `key_of`.
     fn group<'e, H: KeyHash>(
         &mut self,
         coder: &Coder,
@@ -246,8 +245,7 @@ impl Table {
         }
     }
 
-    /// Copies the result columns of tuples to the positions of their keys; `rest` begins at the first of
-    /// these positions.
+    /// Copies the result columns of tuples to the positions of their keys; `rest` begins at the first.
     fn copy_rest<'e>(
         &mut self,
         entries: impl Iterator<Item = &'e PartitionEntry> + Clone,

@@ -38,8 +38,7 @@ fn open_values(
     is_read_only: bool,
 ) -> Result<(VirtualArray<u64>, Vec<Dimension>, usize)> {
     let (file, (dimensions, len)) = builder.open_as([path], is_read_only, of_words, ASKED)?;
-    // The number of values gives the number of tuples. Without dimensions there are no values, so use the
-    // stored number.
+    // The number of values gives the number of tuples. Without dimensions, use the stored number.
     let tuples = whole_tuples(file.len(), dimensions.len())?;
     let len = if dimensions.is_empty() { len } else { tuples };
     Ok((file, dimensions, len))

@@ -51,8 +51,7 @@ are_devices! {
     backend_opencl::OpenClDevice;
 }
 
-/// A device of any compiled-in backend, or of the program's own type, so that one array can use several
-/// types.
+/// A device of any compiled-in backend, or of the program's own type, so an array can use several types.
 ///
 /// Each call to the device compares the type and uses a function table. Accesses to cached pages (hits) do
 /// not call devices. To avoid this dispatch, use the device's own type as the type parameter of the array.
@@ -108,8 +107,7 @@ pub enum AnyDevice {
     Own(Arc<dyn Device>),
 }
 
-// Written out, because derived implementations are inlined: a dependent crate would compile the code of all
-// devices.
+// Written out, because derived implementations are inlined: dependent crates would compile all devices' code.
 impl fmt::Debug for AnyDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.device(), f)

@@ -371,8 +371,7 @@ impl Discovery {
         }
     }
 
-    /// Adds a list of filters, separated by commas. Discovery chooses the devices that at least one filter
-    /// selects.
+    /// Adds a list of filters, separated by commas. Discovery chooses devices that any filter selects.
     ///
     /// If no filter selects a device, [`open`](Self::open) fails. If only some filters select no device, the
     /// library warns, and lists these filters [in the report](DiscoveryReport::unmet).
@@ -594,8 +593,7 @@ fn health_of(info: &DeviceInfo, infos: &[DeviceInfo], health: &[CardHealth]) -> 
     infos.iter().zip(health).find(is_known).map(|(_, health)| *health).unwrap_or_default()
 }
 
-/// Returns all devices of all compiled-in backends, the preferred backend first, and reasons for missing
-/// ones.
+/// Returns all devices of all compiled-in backends, preferred backends first, and reasons for missing ones.
 fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
     #[allow(unused_mut, reason = "depends on the features")]
     let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();

@@ -1,5 +1,4 @@
-//! The open devices of this process, one for each GPU. All arrays that were built without a list of devices
-//! share them.
+//! The open devices of this process, one for each GPU. Arrays built without a list of devices share them.
 
 use std::sync::Arc;
 
@@ -32,8 +31,8 @@ struct OpenCard {
 
 // A forked process takes none of these locks, because `inherited` returns an error from its calls first.
 
-/// The open GPUs. They stay open until the process ends or calls [`close_unused`], because opening one takes
-/// up to a second.
+/// The open GPUs. They stay open until the process ends or calls [`close_unused`]: opening takes up to a
+/// second.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
 /// The devices that the program [has set](set_devices).
 static SET: Mutex<Option<Vec<Arc<AnyDevice>>>> = Mutex::new(None);
@@ -52,8 +51,7 @@ fn is_lost(device: &AnyDevice) -> bool {
     device.memory().is_err_and(|error| error.kind() == ErrorKind::Lost)
 }
 
-/// Returns the open device of a GPU, and true if this call opened it. Drops a lost device and opens the GPU
-/// again.
+/// Returns the open device of a GPU, and true if this call opened it. Replaces a lost device.
 pub(crate) fn shared(
     key: &CardKey,
     open: impl Fn() -> Result<AnyDevice, backend_api::Error>,

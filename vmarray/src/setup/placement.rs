@@ -172,8 +172,7 @@ impl Placement {
         self.channels(0, 1, &vec![u64::MAX; files], &[]).map(|shares| stripe_pattern(&shares))
     }
 
-    /// Returns the pair of devices of each channel, if the array is mirrored; both devices have the channel's
-    /// pages.
+    /// Returns the pair of devices of each channel, if the array is mirrored; both have the channel's pages.
     pub(crate) fn mirrored_pairs(&self, devices: usize) -> Result<Option<Vec<[usize; 2]>>> {
         match (self, devices) {
             (Self::Mirrored, 0) => Err(ErrorKind::NoDevices.into()),

@@ -112,8 +112,7 @@ pub struct Profile {
     /// wait. Zero if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub call: Duration,
-    /// The bandwidth of the device's own memory, as the total of reads and writes in bytes per second; 0 if
-    /// unknown.
+    /// The bandwidth of the device's own memory, reads plus writes, in bytes per second; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub device_memory: u64,
     /// Bytes per second that the device reads from its own memory during a search; 0 if unknown. On a device
@@ -123,8 +122,7 @@ pub struct Profile {
     /// Bytes per second that one thread copies from page-locked RAM; 0 if unknown.
     #[cfg_attr(feature = "serde", serde(default))]
     pub host_memory: u64,
-    /// Copy routes that are faster than the backend's default, for batches by direction, number and length of
-    /// copies.
+    /// Copy routes that are faster than the backend's default, by direction, number and length of copies.
     #[cfg_attr(feature = "serde", serde(default))]
     pub routing: Routing,
 }

@@ -56,8 +56,7 @@ pub(crate) use geometry::LayoutGeometry;
 pub(crate) use pieces::Segment;
 pub(crate) use shape::{Positions, element_count, position_outside, strides, volume};
 
-/// An array of `N` dimensions that may be larger than RAM. Any number of threads may access its elements by
-/// position.
+/// An array of `N` dimensions that may be larger than RAM. Any number of threads access elements by position.
 ///
 /// A [`VirtualArray`] stores the elements in the order of the [layout](NdLayout): row-major, or tiled with
 /// one tile per page. Consistency, cost and locks are those of `VirtualArray`. In a position such as

@@ -1,5 +1,4 @@
-//! Device work on a range of a source (memory of the program), in batches of pages that fit into the device's
-//! slots.
+//! Device work on a range of a source (program memory), in batches of pages that fit into the device's slots.
 //!
 //! A batch locks some pages of one channel, assigns device slots to them, copies missing contents to the
 //! device, and starts the work on pages with contiguous slots. While the device works on one batch, the host
@@ -93,8 +92,7 @@ pub(super) trait BatchOperation<T: Element>: Sync {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Returns the value, if the operation writes a single value to all elements. The host writes it if a
-    /// device fails.
+    /// Returns the value, if the operation writes the same to all elements. The host does if a device fails.
     fn value(&self) -> Option<T> {
         None
     }
@@ -338,8 +336,7 @@ impl<T: Element> SourceCore<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // The operation only reads, so let other threads read the pages in the program's memory
-            // meanwhile.
+            // The operation only reads, so let other threads read the pages at home meanwhile.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),

@@ -41,8 +41,7 @@ struct BlockPiece {
 
 #[derive(Debug)]
 pub(super) struct SourceChannel {
-    // Declared first, so that Rust drops the queues before the memory: the release of a queue waits for its
-    // work.
+    // Declared first, so that Rust drops the queues before the memory: their release waits for work.
     uploads: Queue<dyn Device>,
     downloads: Queue<dyn Device>,
     kernels: Queue<dyn Device>,
@@ -321,8 +320,7 @@ impl SourceChannel {
         while slots.len() < want {
             let victims = self.victims(pool, entries, want - slots.len());
             if victims.is_empty() {
-                // Other threads hold the pages of all remaining slots, each for a short time, so let them
-                // run.
+                // Other threads hold the pages of all remaining slots, each for a moment, so let them run.
                 std::thread::yield_now();
             } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
                 pool.free.append(&mut slots);

@@ -61,8 +61,7 @@ impl<T: Element> SourceCore<T> {
         Ok(())
     }
 
-    /// Discards the contents of a range. Later operations copy its elements neither to the device nor to the
-    /// home.
+    /// Discards the contents of a range. Later operations copy its elements in neither direction.
     pub(super) fn discard(&self, range: &Range<usize>) {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];

@@ -17,8 +17,7 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct SourceCore<T: Element> {
-    // Declared first, so that Rust drops the channels before the home: they end all copies before its memory
-    // is freed.
+    // Declared first, so that Rust drops the channels before the home: they end all copies first.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
@@ -75,8 +74,8 @@ impl<T: Element> SourceCore<T> {
         self.home.elements_mut((&self.entries, held), page, within)
     }
 
-    /// Returns elements in the home for exclusive use, while the caller holds all their pages. The home must
-    /// be writable.
+    /// Returns elements in the home for exclusive use; the caller holds all their pages. Not for a read-only
+    /// home.
     pub(super) fn exclusive<'g>(
         &self,
         held: &'g mut [ExclusivePage<'_>],
@@ -90,8 +89,7 @@ impl<T: Element> SourceCore<T> {
         self.home.slice(range)
     }
 
-    /// Returns mutable elements in the home, for a caller with exclusive access to the source. The home must
-    /// be writable.
+    /// Returns mutable elements in the home, for a caller with exclusive access. The home must be writable.
     pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
         self.home.slice_mut(range)
     }
@@ -119,8 +117,7 @@ impl<T: Element> SourceCore<T> {
         Ok(())
     }
 
-    /// Copies blocks of a page from the device to the home, and waits. Does not use the channel's staging
-    /// memory.
+    /// Copies blocks of a page from the device to the home, and waits. Uses no staging memory.
     pub(super) fn bring_page_home(&self, held: &mut ExclusivePage<'_>, page: PageBlocks) -> Result<()> {
         let channel = self.channel(page.page);
         if let Some(done) = channel.bring_home_directly(&[page]) {
@@ -146,8 +143,7 @@ impl<T: Element> SourceCore<T> {
         self.channel(page.page).counters.bytes_from_device.add(at as u64);
     }
 
-    /// Runs a closure on a part of a page in the home. The part is valid, and no thread writes to it during
-    /// the call.
+    /// Runs a closure on a part of a page in the home. It is valid, and no thread writes to it meanwhile.
     pub(super) fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let entry = &self.entries[part.page];
         let blocks = self.cuts.touched(&part.within);

@@ -1,5 +1,4 @@
-//! Gather and scatter of a source's elements by a list of indices, in the program's memory (the home) or on
-//! the devices.
+//! Gather and scatter of a source's elements by indices, in the program's memory or on the devices.
 
 use std::ops::Range;
 

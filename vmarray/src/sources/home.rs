@@ -1,5 +1,4 @@
-//! [`Home`]: the types of program memory over which a source can be built, and the source's accesses to this
-//! memory.
+//! [`Home`]: the types of program memory over which a source can be built, and accesses to this memory.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -143,8 +142,7 @@ unsafe impl<T: Element> Home<T> for memmap2::Mmap {
     }
 }
 
-/// The elements of a home, divided into pages. The page locks of the directory decide which thread may access
-/// them.
+/// The elements of a home, divided into pages. Page locks of the directory decide on accesses.
 ///
 /// The source keeps the home until it has dropped this value, the channels, and all work on the elements.
 #[derive(Debug)]

@@ -50,8 +50,7 @@ impl<T: Element, Q: Question> BatchOperation<T> for AskRuns<'_, Q> {
     }
 }
 
-/// An assignment as an operation on batches: computes results from elements and other operands, and writes
-/// them.
+/// An assignment as an operation on batches: computes results from elements and operands, and writes them.
 struct Assign<'a> {
     change: &'a dyn Change,
     access: RunAccess,
@@ -186,8 +185,7 @@ impl<T: Element> SourceCore<T> {
                 asked.push(channel);
             }
         }
-        // With several devices, check support before any of them writes. A single device reports it before it
-        // writes.
+        // With several devices, check support before any writes. A single one reports it before it writes.
         for channel in asked.iter().filter(|_| asked.len() > 1) {
             Writing::check(*channel, change, self.run_of(channel, 0, 0, 0).run(), others)?;
         }

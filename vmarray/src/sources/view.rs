@@ -121,8 +121,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        // The write first copies the element's block to the home if other elements of the block are newer on
-        // the device.
+        // First copies the element's block to the home, if other elements of it are newer on the device.
         self.core.with_exclusive(&self.core.part_of(place), false, |element| {
             (std::mem::replace(&mut element[0], value), true)
         })
@@ -175,8 +174,7 @@ impl<T: Element> OperandStore for SourceCore<T> {
         Ok(())
     }
 
-    /// Copies a range from the slots to other device memory. First copies missing blocks from the home to the
-    /// slots.
+    /// Copies a range from the slots to other device memory. First copies missing blocks to the slots.
     fn fetch_to(&self, range: &Range<usize>, device: &Arc<dyn Device>, to: DeviceSpan<'_>) -> Result<bool> {
         let devices = self.channels.iter().map(|channel| channel.device());
         let is_reached = devices.into_iter().all(|own| reach(own, device) >= Reach::Copies);

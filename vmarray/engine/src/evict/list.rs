@@ -1,5 +1,4 @@
-//! Doubly linked lists of cache frames for the eviction policies. All links are in one vector, indexed by
-//! frame number.
+//! Doubly linked lists of cache frames for the eviction policies. One vector has all links, by frame number.
 //!
 //! The lists of a shard share this vector, because a frame is in at most one list. Each list is a ring closed
 //! by a sentinel, so no operation has a special case for the ends. The first links of the vector are the

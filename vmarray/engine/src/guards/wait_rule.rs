@@ -7,8 +7,7 @@ thread_local! {
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets, for the calling thread, if it may block on page guards of other threads. The drop restores the
-/// previous rule.
+/// Sets if the calling thread may block on others' page guards. The drop restores the previous rule.
 #[must_use]
 pub struct WaitRule(bool);
 

@@ -142,8 +142,7 @@ mod os {
         let (home, all) = (Processors::of(0)?, of_any(threads)?);
         for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
             if let Err(error) = Processors::from_iter([processor]).move_here() {
-                // The visit can fail if the processor is offline, or forbidden to the threads. Then no thread
-                // runs there.
+                // The processor may be offline, or forbidden to the threads. Then no thread runs there.
                 if of_any(threads)?.has(processor) {
                     return Err(error);
                 }

@@ -56,8 +56,7 @@ fn run(waker: Waker) {
 /// Wakes a task, at once or as soon as the calling thread may run code of the program.
 pub fn wake(waker: Waker) {
     let mut waker = Some(waker);
-    // The thread-local access fails if the thread is ending. Such a thread holds no locks, so it runs the
-    // waker at once.
+    // The access fails if the thread is ending. Such a thread holds no locks, so it runs the waker at once.
     let _ = DEFERRED.try_with(|deferred| {
         if deferred.deferrals.get() > 0 || deferred.locks.get() > 0 {
             deferred.tasks.borrow_mut().extend(waker.take());
@@ -66,8 +65,7 @@ pub fn wake(waker: Waker) {
     waker.into_iter().for_each(run);
 }
 
-/// While a thread has a value of this type, it collects the wake-ups of tasks. The drop of its last value
-/// runs them.
+/// While a thread has such a value, it collects wake-ups of tasks. The drop of its last value runs them.
 pub struct DeferredWakes(PhantomData<*const ()>);
 
 impl DeferredWakes {
@@ -127,8 +125,7 @@ impl Drop for LockScope {
     }
 }
 
-/// A task's waker that is safe to give to a device: it wakes the task when the device's thread may run code
-/// of the program.
+/// A task's waker that is safe to give to a device: it wakes the task when the thread may run program code.
 pub struct OutsideLocks(pub Waker);
 
 impl OutsideLocks {

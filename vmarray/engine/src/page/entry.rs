@@ -42,8 +42,7 @@ pub enum Refusal {
 /// The result of one step of the victim search at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
-    /// The page was used since the last sweep. The used bit is now cleared, and the page stays for another
-    /// sweep.
+    /// The page was used since the last sweep. The used bit is now cleared; the page stays.
     SecondChance,
     /// The page is in use now.
     Busy,
@@ -358,8 +357,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Sets the initial state of the home slot of a page that no thread uses: contents (`HOME`), or zeroes
-    /// (`ZEROED`).
+    /// Sets the initial state of the home slot of an unused page: contents (`HOME`), or zeroes (`ZEROED`).
     #[inline]
     pub fn begin_with(&self, home: u64) {
         debug_assert!(home == HOME || home == ZEROED, "{home:x}");
@@ -440,8 +438,7 @@ impl Entry {
         self.read_gate.store(self.address(), Ordering::Release);
     }
 
-    /// Opens the page to lock-free reads and writes, and declares it dirty. The caller must hold it
-    /// exclusively.
+    /// Opens the page to lock-free reads and writes, and declares it dirty. The caller holds it exclusively.
     #[inline]
     pub fn open_writes(&self) {
         self.change(|s| s.0 | READERS | WRITERS | DIRTY);
@@ -505,8 +502,7 @@ impl Entry {
         found
     }
 
-    /// Starts the write-back of a dirty page without writers, as in [`sweep`](Self::sweep); otherwise
-    /// refuses.
+    /// Starts the write-back of a dirty page without writers, as [`sweep`](Self::sweep); otherwise refuses.
     #[inline]
     pub fn try_write_back(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {

@@ -69,8 +69,7 @@ impl ModelPage {
         );
     }
 
-    /// Takes the frame from the page, which the caller holds exclusively, and writes another page's contents
-    /// to it.
+    /// Takes the frame from the page, which the caller holds exclusively, and writes other contents to it.
     fn reuse(&self, before: State) {
         self.quiesce(before, HazardAccess::All);
         self.frame.with_mut(|at| unsafe { *at = 7 });
@@ -246,8 +245,7 @@ fn no_write_is_lost_to_a_write_back() {
     });
 }
 
-/// If the version is unchanged, a reader of a huge element must not have seen half of an exclusive holder's
-/// write.
+/// If the version is unchanged, a reader of a huge element must not see half of an exclusive holder's write.
 #[test]
 fn a_validated_read_is_not_torn() {
     loom::model(|| {
@@ -471,8 +469,7 @@ fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
     });
 }
 
-/// A sleeping thread must be woken when its page becomes guarded, because it may be forbidden to wait for a
-/// guard.
+/// A sleeping thread must be woken when its page becomes guarded, as it may be forbidden to wait for a guard.
 #[test]
 fn a_new_guard_wakes_sleepers() {
     loom::model(|| {

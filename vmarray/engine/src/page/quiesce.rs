@@ -1,5 +1,4 @@
-//! Quiescing pages: the caller has shut the gates of the pages; a thread then waits until no lock-free access
-//! to them runs.
+//! Quiescing pages: after the caller has shut their gates, waits until no lock-free access runs.
 
 use super::entry::Entry;
 use super::hazard::HazardAccess;

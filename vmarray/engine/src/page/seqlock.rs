@@ -1,5 +1,4 @@
-//! Sequence locks: consistent reads and writes of array elements longer than a machine word, without a lock
-//! on their page.
+//! Sequence locks: consistent reads and writes of elements longer than a word, without a lock on their page.
 //!
 //! Each lock is a version word, which is odd during a write. Writers exclude each other; a reader takes no
 //! lock, but reads again if the word changed. A fixed number of locks serves all frames of the process. The

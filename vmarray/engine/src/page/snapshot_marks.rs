@@ -104,8 +104,7 @@ impl<S> Snapshots<S> {
     pub fn begin(&self, may_wait: bool) -> Option<(Arc<SnapshotMarks<S>>, MutexGuard<'_, ()>)> {
         let making = if may_wait { self.making.lock() } else { self.making.try_lock()? };
         let marks = Arc::new(SnapshotMarks::new());
-        // Publish the snapshot before its first mark, so that a thread that finds a mark also finds the
-        // snapshot.
+        // Publish the snapshot before its first mark, so that a thread that finds a mark finds the snapshot.
         *self.current.lock() = Some(Arc::clone(&marks));
         Some((marks, making))
     }
@@ -227,8 +226,7 @@ impl<S> SnapshotMarks<S> {
         true
     }
 
-    /// Begins the phase `Saving`: all threads that want to change one of the first `count` pages save the
-    /// page first.
+    /// Begins the phase `Saving`: all threads that want to change one of `count` pages save it first.
     pub fn save_by(&self, saver: S, count: u64) {
         let words = count.div_ceil(64) as usize;
         let taken = (0..words).map(|_| AtomicU64::new(0)).collect();

@@ -1,5 +1,5 @@
-//! Loom tests of snapshots against threads that change pages; [`model`](super::model) has the loom tests of
-//! single pages.
+//! Loom tests of snapshots against threads that change pages; [`model`](super::model) has the tests of single
+//! pages.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
@@ -196,8 +196,7 @@ fn snapshots_in_a_row_do_not_wait_for_a_thread_that_waits_for_them() {
     });
 }
 
-/// The second page is shared when the thread with a guard checks it, and marked when the thread goes to
-/// sleep.
+/// The second page is shared when the thread with a guard checks it, and marked when it goes to sleep.
 #[test]
 fn a_page_that_is_marked_meanwhile_is_looked_at_again() {
     model(2, || {

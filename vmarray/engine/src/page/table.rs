@@ -116,8 +116,7 @@ impl PageTable {
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let shift = start.align_offset(align_of::<Lengths>());
         assert!(shift < align_of::<Lengths>(), "the shift must be below the alignment");
-        // Random lookups of entries are faster with large pages. Unused entries stay untouched, so they take
-        // no memory.
+        // Random lookups are faster with large pages. Unused entries stay untouched, so they take no memory.
         ask_for_large_pages(start.as_ptr(), shift + size_of::<Lengths>() + pages * size_of::<Entry>());
         // SAFETY: the layout has room for the shift, the lengths and the entries; the alignment of lengths
         // covers that of entries.

@@ -24,8 +24,8 @@ const LANES: usize = 8;
 
 /// Threshold of a registered thread: for it, a gate is open unless its address is null.
 const REGISTERED: usize = 1;
-/// Threshold of a thread that is not registered, or of any thread without an asymmetric barrier: for it, all
-/// gates are shut.
+/// Threshold of a thread that is not registered, or without an asymmetric barrier: for it, all gates are
+/// shut.
 const UNREGISTERED: usize = usize::MAX;
 
 /// The thread-local data for lock-free accesses. The alignment prevents false sharing.
@@ -81,8 +81,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Later thread-local destructors may still use arrays. They take the slow path, which registers the
-        // thread again.
+        // Later destructors may still use arrays. They take the slow path, which registers the thread again.
         LOCAL.with(|local| local.threshold.set(UNREGISTERED));
         delist();
     }
@@ -118,8 +117,8 @@ fn local<'a>() -> &'a Local {
 /// Runs `access` on the page's frame if lock-free reads are allowed. Returns `None` if the caller must hold
 /// the page instead. `access` must neither panic nor use other pages.
 ///
-/// If `COUNTS` is true, a success counts a hit of the element at `place`. The count takes as long as the rest
-/// of the function.
+/// If `COUNTS` is true, a success counts a hit of the element at `place`. This doubles the time of the
+/// function.
 #[inline(always)]
 pub fn read_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
@@ -182,8 +181,8 @@ pub fn count_hit(counter: HitCounter) {
     let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
-/// Slow form of [`read_lock_free`], which the caller has tried before: registers the thread, and issues a
-/// full fence.
+/// Slow form of [`read_lock_free`], tried before by the caller: registers the thread, and issues a full
+/// fence.
 #[cold]
 pub fn read_fenced<R>(
     entry: &Entry,

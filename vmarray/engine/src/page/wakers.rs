@@ -1,5 +1,4 @@
-//! Wakers of tasks that wait until a thread releases an object, such as a page. `park` does the same for
-//! threads.
+//! Wakers of tasks that wait until a thread releases an object, such as a page. `park` serves threads.
 //!
 //! A task registers its waker under a key, the address of the awaited object, and then checks the object
 //! again. The thread that releases the object wakes all tasks under its key. Wakers are foreign code, and run
@@ -93,8 +92,7 @@ pub fn wake_tasks_of_thread() {
     }
 }
 
-/// Removes the tasks for which `is_due` holds from a list, and wakes them. A task that must still wait
-/// registers again.
+/// Removes the tasks for which `is_due` holds from a list, and wakes them. A task may register again.
 fn wake_matching(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
     // Move the wakers out of the list, because a clone would run code of the program under the lock.
     let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();

@@ -13,8 +13,7 @@ use super::recorder::{Events, Recording, end};
 const PROGRAM: usize = 1;
 
 impl Recording {
-    /// Ends the recording, and writes it as JSON. In the trace, unfinished work ends at the time of this
-    /// call.
+    /// Ends the recording, and writes it as JSON. In the trace, unfinished work ends with this call.
     ///
     /// # Errors
     /// The errors of the writer.

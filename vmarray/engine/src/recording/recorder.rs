@@ -1,5 +1,4 @@
-//! The recorder of the process: collects events from all threads between the begin and the end of a
-//! recording.
+//! The recorder of the process: collects events from all threads during a recording.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::LazyLock;
@@ -25,8 +24,7 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// trace at its submission, or at the end of earlier work in its queue; it ends when a thread of the program
 /// observes its end. The trace does not include the work of sessions, sources and joins.
 ///
-/// A recording stores the first million events; the field `otherData` of the trace has the number of further
-/// events.
+/// A recording stores the first million events; `otherData` in the trace has the number of others.
 ///
 /// ```
 /// use vmarray::prelude::*;

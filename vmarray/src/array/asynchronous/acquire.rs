@@ -21,8 +21,7 @@ const TURNS: u32 = 64;
 #[derive(Debug)]
 enum Wait {
     Nothing,
-    /// The answer to the task's request. The second value registers the task for other events that may end
-    /// the wait.
+    /// The answer to a request. The second value registers the task for other events that may end the wait.
     Answer(
         Arc<PageRequest>,
         #[expect(dead_code, reason = "the drop of this value unregisters the waiter")] Option<Asleep>,
@@ -106,8 +105,7 @@ impl<'a> Acquire<'a> {
         polled
     }
 
-    /// Waits while a frame is reserved for the task's read. A thread that needs a frame may copy the bytes
-    /// for the task.
+    /// Waits while a frame is reserved for the task's read. A thread that needs the frame may read for it.
     fn wait_kept(&mut self, context: &Context<'_>) {
         let Some((_, request)) = self.reserved.take_if(|(_, request)| !request.is_for_guard()) else {
             return;

@@ -82,8 +82,7 @@ pub struct PublishedChannel {
     pub stats: ChannelStats,
     /// RAM of the channel's cache frames, in bytes.
     pub cache_bytes: u64,
-    /// Page-locked RAM of the channel's cache frames and buffers, in bytes; 0 if the frames are not
-    /// page-locked.
+    /// Page-locked RAM of the channel's cache frames and buffers, in bytes; 0 if frames are pageable.
     pub pinned_bytes: u64,
     /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) is
     /// known.

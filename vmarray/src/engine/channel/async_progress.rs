@@ -30,13 +30,11 @@ use crate::engine::page::{Asleep, DeferredWakes, HazardAccess, Holder, PageTable
 /// Maximum number of submissions for tasks in flight in a channel: the bus copies one, the next waits in the
 /// device, and a thread prepares a third.
 pub(super) const UNDER_WAY_MAX: usize = 3;
-/// Maximum bytes of one submission: it takes longer than waking the threads of the tasks that the last one
-/// served.
+/// Maximum bytes of one submission: longer than waking the threads of the tasks that the last one served.
 const SUBMISSION_BYTES: usize = 16 << 20;
 /// Maximum number of pages of one submission: the next pages arrive while one thread polls the served tasks.
 const SUBMISSION_PAGES: usize = 256;
-/// A submission takes at most this fraction of the frames, so that all submissions in flight leave frames for
-/// other threads.
+/// A submission takes at most this fraction of the frames, so that all in flight leave frames for others.
 const FRAMES_SHARE: usize = 4;
 /// Prefetch distance of page entries, in entries: the latency of memory.
 const LOOK_AHEAD: usize = 16;
@@ -75,8 +73,7 @@ impl Channel {
     /// Serves requests whose pages have arrived, and submits further ones. If another thread does so, that
     /// thread continues.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
-        // Call wakers only after this function, because they are code of the program and may need resources
-        // held here.
+        // Call wakers only after this function, as program code may need resources held here.
         let _deferral = DeferredWakes::begin();
         self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
@@ -149,8 +146,7 @@ impl Channel {
         let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
-            // This call does not need the frame, so keep the error for the next flush, or for a thread that
-            // needs a frame.
+            // This call needs no frame, so keep the error for the next flush, or for a thread that needs one.
             self.keep_unreported(error);
         }
         let left = self.submit_requests(table, requests, frames);
@@ -397,8 +393,7 @@ impl Channel {
         if self.serve_long_reads(table) {
             return Stuck::Again;
         }
-        // From here on, a thread that frees a frame wakes the driver. Check once more for a frame freed
-        // before.
+        // From here on, a thread that frees a frame wakes the driver. Check again for an earlier one.
         self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.supply.free.is_empty() {
@@ -420,8 +415,8 @@ impl Channel {
         if !self.sleep_on_pages(table, pages, serving) {
             return Stuck::Again;
         }
-        // Other requests may wait for guards that hold all frames. Wake their tasks, whose polls then return
-        // an error.
+        // Other requests may wait for guards that hold all frames. Wake the tasks: their polls return an
+        // error.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);

@@ -59,8 +59,7 @@ pub(crate) enum RequestAnswer {
 enum RequestStage {
     Waiting(Waker),
     Answered(RequestAnswer),
-    /// A frame is reserved for the task's read. The task is reading now, or waits for an exclusive holder of
-    /// the page.
+    /// A frame is reserved for the task's read. The task reads, or waits for an exclusive holder of the page.
     Kept {
         frame: u32,
         is_at_page: bool,
@@ -147,8 +146,8 @@ impl PageRequest {
         None
     }
 
-    /// Returns the answer that the task has not taken yet. Returns it a second time if the task could not use
-    /// its frame.
+    /// Returns the answer that the task has not taken yet. Returns it again if the task could not use its
+    /// frame.
     fn take_answer(&self, stage: &mut RequestStage) -> Option<RequestAnswer> {
         match std::mem::replace(stage, RequestStage::Over) {
             RequestStage::Answered(RequestAnswer::Reserved(frame)) if !self.is_for_guard() => {
@@ -168,8 +167,7 @@ impl PageRequest {
         }
     }
 
-    /// Records that the task waits for an exclusive holder of the page, while a frame is reserved for its
-    /// read.
+    /// Records that the task waits for an exclusive holder of the page, with a frame reserved for its read.
     pub(crate) fn wait_kept(&self, waker: &Waker) {
         // Clone the waker without the lock, because cloning is code of the program.
         let waker = waker.clone();
@@ -215,8 +213,7 @@ impl PageRequest {
         self.answer_with(|| answer)
     }
 
-    /// Stores the answer as [`answer`](Self::answer). Calls `answer` only if the task still waits, and under
-    /// the lock.
+    /// Stores the answer as [`answer`](Self::answer). Calls `answer` under the lock, if the task waits.
     pub(super) fn answer_with(&self, answer: impl FnOnce() -> RequestAnswer) -> Option<Waker> {
         let mut stage = self.stage.lock();
         if !matches!(*stage, RequestStage::Waiting(_)) {
@@ -276,8 +273,7 @@ impl PageRequest {
         matches!(old, RequestStage::Kept { .. })
     }
 
-    /// Takes a reserved frame from a task, and reads the bytes for the task. `frame` is `None` if the page
-    /// was evicted.
+    /// Takes a reserved frame from a task, and reads the bytes for the task. `None` if the page was evicted.
     pub(super) fn take_kept(&self, frame: Option<FrameBytes<'_>>) -> TakenRequest {
         let mut stage = self.stage.lock();
         let waker = match &mut *stage {

@@ -75,8 +75,7 @@ impl Channel {
     /// Registers a task, whose request waits for a frame, for other events that may end the wait.
     ///
     /// # Errors
-    /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) if guards hold all frames, and the calling thread
-    /// holds one.
+    /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) if guards hold all frames, one by this thread.
     pub(crate) fn poll_frames(&self, waker: &Waker) -> Result<TaskWait> {
         if !self.are_all_kept() {
             return Ok(TaskWait::No);
@@ -105,8 +104,7 @@ impl Channel {
     /// Registers a task for [`announce`](Self::announce), if a condition still holds.
     fn sleep_as_task(&self, waker: &Waker, holds: impl Fn() -> bool) -> TaskWait {
         let asleep = Asleep::at(self.task_key(), waker);
-        // With the fence of `announce`: either this check sees the change, or the changing thread sees the
-        // registered task.
+        // With the fence of `announce`: this check sees the change, or the other thread sees the task.
         fence(Ordering::SeqCst);
         if holds() { TaskWait::Asleep(asleep) } else { TaskWait::No }
     }

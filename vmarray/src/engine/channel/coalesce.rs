@@ -1,5 +1,5 @@
 //! Merging of adjacent page copies between home slots (in device memory) and frames (in RAM) into longer
-//! copies.
+//! ones.
 
 use backend_api::{DeviceSpan, HostSpan, Transfer};
 
@@ -12,8 +12,7 @@ pub(crate) enum CopyWay {
     WriteBack,
 }
 
-/// Returns copies of pages in ascending order of their slots, and merges copies that are contiguous in both
-/// memories.
+/// Returns copies of pages in ascending order of their slots, merged if contiguous in both memories.
 ///
 /// The driver takes microseconds for each copy, so one long copy is far cheaper than several short ones.
 pub(super) fn coalesce<'a>(

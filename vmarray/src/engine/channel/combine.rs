@@ -56,8 +56,8 @@ pub(crate) enum LoadFor {
     Exclusive(Holder),
     /// No thread holds the page, because it was prefetched.
     Release,
-    /// No thread holds the page. The requesting tasks have been [served](super::async_requests), so the page
-    /// is evicted next.
+    /// No thread holds it. The requesting tasks have been [served](super::async_requests), so it is evicted
+    /// next.
     Leave,
 }
 
@@ -159,8 +159,7 @@ impl Channel {
         };
         match outcome {
             Err(_) if !was_alone => {
-                // Another thread's copy in the same submission may have caused the error, so submit this copy
-                // alone.
+                // Another copy of the submission may have caused the error, so submit this copy alone.
                 let again = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&[copy]));
                 again.and_then(|ticket| self.wait_for_pages(ticket))
             }
@@ -257,8 +256,7 @@ impl Channel {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
-        // Call wakers only after the loads are recorded: a waker that blocks could otherwise wait for them
-        // forever.
+        // Call wakers only after the loads are recorded: a waker that blocks could wait for them forever.
         let deferral = DeferredWakes::begin();
         let submitted = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
@@ -293,8 +291,7 @@ impl Channel {
         (submitted, result)
     }
 
-    /// Submits loads and requests of tasks as one separate batch, which succeeds or fails alone, and records
-    /// it.
+    /// Submits loads and requests of tasks as one separate batch, which succeeds or fails alone; records it.
     pub(crate) fn submit_loads(
         &self,
         table: &PageTable,

@@ -156,8 +156,7 @@ impl Channel {
         Some(outcome.map_err(Into::into))
     }
 
-    /// Records that a thread will read and write a page that it has claimed, so that scatters check the page
-    /// again.
+    /// Records that a thread will read and write its claimed page, so that scatters check the page again.
     pub(crate) fn note_load(&self) {
         drop(self.queues.begin_loads());
     }

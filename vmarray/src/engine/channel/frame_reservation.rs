@@ -139,8 +139,7 @@ impl Channel {
         self.announce();
     }
 
-    /// Executes long reads that have reserved frames, which ends the reservations. Returns true if there were
-    /// any.
+    /// Executes long reads with reserved frames, and ends these. Returns true if there were any.
     pub(super) fn serve_long_reads(&self, table: &PageTable) -> bool {
         let reads = std::mem::take(&mut self.lock().frames.reserved.reads);
         let mut later = Vec::new();
@@ -150,8 +149,7 @@ impl Channel {
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
                     self.quiesce(entry, before, HazardAccess::Writes);
-                    // The thread holds the page shared, and its gates are shut: the page stays resident,
-                    // without writers.
+                    // The page is held shared, with shut gates: it stays resident, without writers.
                     let taken = request.take_kept(Some(self.held_bytes(entry)));
                     if entry.unshare(page::Holder::Pin) {
                         page::unpark(entry);

@@ -72,8 +72,7 @@ impl Channel {
             shard.frames.growing = true;
             have
         };
-        // Never allocate more frames than pages. If the array may grow, double the number of frames each
-        // time.
+        // Never allocate more frames than pages. If the array may grow, double their number each time.
         let pages = self.slot_bytes() / self.layout.page_bytes.max(1) as u64;
         let most = pages.saturating_sub(u64::from(have)).max(u64::from(have)).max(FRAMES_LEAST) as usize;
         let chunk_bytes = if have > 0 || self.is_ahead { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
@@ -100,8 +99,7 @@ impl Channel {
                 shard.frames.chunks.push(chunk);
                 Ok(())
             }
-            // If page-locked memory is not required, a smaller cache than requested suffices, but not an
-            // empty one.
+            // Unless page-locked memory is required, a smaller cache than requested suffices, but not none.
             Err(error) if have > 0 && self.fall_back => {
                 shard.frames.full = true;
                 self.guards.max.store(super::guards::most(have), Ordering::Relaxed);
@@ -213,8 +211,7 @@ impl Channel {
     /// Takes up to `most` frames in their order, without waiting.
     ///
     /// # Errors
-    /// The errors of [`take_frame`](Self::take_frame). Frames that were taken before the error are in
-    /// `taken`.
+    /// The errors of [`take_frame`](Self::take_frame). Frames taken before the error are in `taken`.
     pub(crate) fn take_frames(&self, table: &PageTable, most: usize, taken: &mut Vec<Frame>) -> Result<()> {
         taken.reserve(most);
         while taken.len() < most
@@ -225,8 +222,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for an event that may free a frame: a transfer, the end of a guard, or another thread's next
-    /// step.
+    /// Waits for an event that may free a frame: a transfer, the end of a guard, or another thread's step.
     fn await_frame(&self, table: &PageTable) -> Result<()> {
         let key = self.events.prepare();
         if !self.supply.free.is_empty() {
@@ -244,15 +240,13 @@ impl Channel {
             drop(shard);
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
-                // The thread that needs the frame gets this error, so the next flush must not report it
-                // again.
+                // The thread that needs the frame gets this error, so the next flush must not report it.
                 self.lock().work.write_error = None;
                 return outcome;
             }
             return Ok(());
         }
-        // Count only guards that have frames. An admitted guard without a frame may belong to a thread that
-        // is waiting here.
+        // Count only guards with frames: an admitted guard without one may be of a thread that waits here.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
@@ -338,8 +332,7 @@ impl Channel {
         {
             self.update_policy(&mut shard);
         }
-        // While the caller held the frame, the channel's driver may have found none free. Now it can wait for
-        // this page.
+        // While the caller held the frame, the driver may have found none. Now it can wait for this page.
         fence(Ordering::SeqCst);
         self.wake_driver();
     }
@@ -367,8 +360,7 @@ impl Channel {
     }
 }
 
-/// A direct read of a page into its frame. The drop ends the claim, also after a panic of the program's
-/// device.
+/// A direct read of a page into its frame. The drop ends the claim, also after a panic of a device.
 pub(crate) struct UnfinishedLoad<'a> {
     channel: &'a Channel,
     entry: &'a Entry,

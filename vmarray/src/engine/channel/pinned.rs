@@ -30,8 +30,7 @@ const SLAB_BYTES_MIN: usize = 192 << 10;
 const _: () = assert!(backend_api::Compute::partials_bytes() <= SLAB_BYTES_MIN as u64);
 /// Maximum bytes of further slabs, which double the pool.
 const SLAB_BYTES_MAX: usize = 32 << 20;
-/// Maximum bytes of pieces that the pool keeps. A list of all matches of a search may take a hundred times as
-/// much.
+/// Maximum bytes of pieces that the pool keeps. A list of all matches may take a hundred times as much.
 const PIECE_BYTES_MAX: usize = 8 << 20;
 
 /// A piece of page-locked memory from the pool.
@@ -237,8 +236,8 @@ impl PinnedPool {
         *self.kind.lock() = kind;
     }
 
-    /// Allocates memory for the caller, and returns it with its kind: pageable if page-locking is refused and
-    /// not required.
+    /// Allocates memory for the caller, and returns its kind: pageable if page-locking is neither possible
+    /// nor required.
     pub(crate) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.stock.device, bytes, kind) {

@@ -1,5 +1,4 @@
-//! Checked addresses in the memory of a channel (device slots, frames, pool), and the accesses of threads
-//! through them.
+//! Checked addresses in the memory of a channel (device slots, frames, pool), and accesses through them.
 //!
 //! A channel owns its memory and also lists of copies, so the copies cannot borrow from the memory; they have
 //! these addresses instead. This module has all `unsafe` code that accesses memory of channels. Its
@@ -58,8 +57,7 @@ pub(crate) fn comparing(device: Arc<dyn Device>, page_bytes: usize) -> Arc<dyn D
     Arc::new(unsafe { Checksummed::new(device, page_bytes) })
 }
 
-/// Returns the address of a byte in host memory of a channel. The owner of this part keeps it until the work
-/// on it ends.
+/// Returns the address of a byte in host memory of a channel. Its owner keeps it until the work on it ends.
 pub(super) fn host_place(memory: &HostBuffer<dyn Device>, offset: usize) -> HostPlace {
     // SAFETY: the channel, or the pool that it shares, owns the memory until all work on it has ended: a
     // frame is freed, and a piece is returned, only after its copies. A piece dropped earlier retires its
@@ -78,8 +76,8 @@ fn checked(memory: &HostBuffer<dyn Device>, offset: usize, bytes: usize) -> *con
     memory.address().as_ptr().wrapping_add(offset)
 }
 
-/// Copies bytes out of host memory with non-temporal stores. Bytes have unspecified values if work writes to
-/// them meanwhile.
+/// Copies bytes out of host memory with non-temporal stores. Bytes that work writes meanwhile are
+/// unspecified.
 ///
 /// # Panics
 /// If the range ends beyond the memory.

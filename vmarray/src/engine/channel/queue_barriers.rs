@@ -124,8 +124,7 @@ pub(crate) struct HomeQueues {
     writes: DirectionQueues,
     /// The lock during the submission of a write to home slots, or of a kernel on them.
     barriers: OrderLock<QueueBarriers>,
-    /// The lock during the submission of copies out of home slots, fills, and kernels; taken after
-    /// `barriers`.
+    /// The lock during submissions of copies out of home slots, fills, and kernels; taken after `barriers`.
     load_order: OrderLock<LoadOrder>,
     /// The lock of direct reads of home slots, if the device supports them.
     direct: Option<DirectGate>,
@@ -260,8 +259,8 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// Runs a kernel that reads home slots, also of other channels on the same device, without overlap with
-    /// writes to them.
+    /// Runs a kernel that reads home slots, also of other channels on the device, without overlap with
+    /// writes.
     pub(crate) fn between_writes(&self, others: &[&Self], submit: QueueWork<'_>) -> Result<Ticket> {
         self.beside(others, &[], |order, loads, order_after_others| {
             let (at, queue) = self.fetches.least_busy(&self.device);
@@ -449,8 +448,8 @@ impl HomeQueues {
         for (of, (order, loads)) in all.iter().zip(&locked).filter(|_| !scatters.is_empty()) {
             let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
             before.extend(noted.flatten().chain(&order.readers));
-            // Kernels of other arrays that read these slots are ordered only with the first queue, so put a
-            // marker there.
+            // Other arrays' kernels that read these slots are ordered with the first queue, so put a marker
+            // there.
             match of.fetches.first().submit(&[]) {
                 Ok(marker) => {
                     of.fetches.note_submitted(0, marker);

@@ -18,8 +18,7 @@ pub(super) const QUEUES: usize = 4;
 #[derive(Debug)]
 pub(super) struct DirectionQueues {
     first: Queue<dyn Device>,
-    /// True if a new queue runs after all work submitted to the first queue, or to a queue ordered before the
-    /// first.
+    /// True if a new queue runs after all work submitted to the first queue, or to one ordered before it.
     follow_first: bool,
     others: [OnceLock<Queue<dyn Device>>; QUEUES - 1],
     /// The newest submission to each queue, and its newest known completion.
@@ -54,8 +53,7 @@ impl DirectionQueues {
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }
 
-    /// Returns the queue with the least known work in flight, and its number. The caller holds the lock for
-    /// submissions.
+    /// Returns the queue with the least known work in flight, and its number. Under the submission lock.
     pub(super) fn least_busy(&self, device: &Arc<dyn Device>) -> (usize, &Queue<dyn Device>) {
         let at = (0..QUEUES).min_by_key(|at| self.under_way(*at)).unwrap_or(0);
         if at == 0 {

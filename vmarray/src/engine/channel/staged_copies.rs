@@ -26,8 +26,7 @@ use crate::base::recording;
 
 /// Maximum bytes of one submission, unless one thread requests more.
 const GROUP_BYTES: u64 = 4 << 20;
-/// Maximum number of submissions in flight in one direction. With one, the device would be idle between
-/// submissions.
+/// Maximum number of submissions in flight in one direction. With one, the device would idle in between.
 const DEPTH: usize = 2;
 
 /// A requested copy, and its result.
@@ -37,8 +36,7 @@ pub(crate) struct StagedCopy {
     copies: Vec<Transfer<'static>>,
     bytes: u64,
     owner: Thread,
-    /// True if the owner of the copy does not wait in the driver, because another thread does. Written under
-    /// the lock.
+    /// True if the owner does not wait in the driver, as another thread does. Written under the lock.
     is_left: AtomicBool,
     /// The result of the copy, and true if it was submitted alone.
     outcome: OnceLock<(backend_api::Result<()>, bool)>,
@@ -99,8 +97,7 @@ pub(super) struct StagedCopies {
 }
 
 impl StagedCopies {
-    /// Returns the copies of the next submission; `None` if there are none, or another thread submits or soon
-    /// will.
+    /// Returns the copies of the next submission; `None` if there are none, or another thread submits.
     fn next(&mut self) -> Option<Vec<Arc<StagedCopy>>> {
         if self.has_combiner || self.under_way.len() >= DEPTH {
             return None;
@@ -192,8 +189,7 @@ impl Channel {
             }
         };
         match outcome {
-            // Another thread's copy in the same submission may have caused the error, so repeat this copy
-            // alone.
+            // Another copy of the submission may have caused the error, so repeat this copy alone.
             Err(_) if !alone => {
                 self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait_for_pages(t))
             }

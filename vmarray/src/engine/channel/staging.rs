@@ -40,8 +40,7 @@ struct Stock {
 }
 
 impl Stage {
-    /// Copies bytes out of the buffer, with non-temporal stores on request. The copy into the buffer must
-    /// have ended.
+    /// Copies bytes out of the buffer, with non-temporal stores on request. The copy into it must have ended.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8], passes_caches: bool) {
         if passes_caches {
             self.memory.read_past_caches(offset, into);
@@ -90,8 +89,7 @@ impl Channel {
         Some(Stage { memory: memory.ok()? })
     }
 
-    /// Waits until a buffer may be free. Returns false if none exists. The caller has no buffer and holds no
-    /// page.
+    /// Waits until a buffer may be free. Returns false if none exists. The caller has no buffer and no page.
     pub(crate) fn await_stage(&self) -> bool {
         let Stages { stock, returned } = &self.stages;
         self.counters.waits.add(1);

@@ -175,8 +175,7 @@ impl Channel {
         outcome.map_err(Into::into)
     }
 
-    /// Finishes completed write-backs, which may free frames, without waiting. The caller does not hold the
-    /// lock.
+    /// Finishes completed write-backs, which may free frames, without waiting. Call it without the lock.
     pub(super) fn reap(&self, table: &PageTable) {
         let tickets = self.lock().work.write_backs.iter().map(|work| work.submission.ticket).collect();
         let done = self.ask_which_are_done(tickets);
@@ -350,8 +349,7 @@ impl Channel {
         wakes: &mut Wakes,
     ) {
         for request in served.reserve {
-            // Reserve the frame before another thread can evict the page. If the task no longer waits, `add`
-            // undoes this.
+            // Reserve the frame before another thread can evict the page. `add` undoes this if no task waits.
             if let Some(frame) = frame_of(loads, request.page) {
                 wakes.add_waker(&request, shard.frames.reserved.add(frame.index, &request));
             }
@@ -365,8 +363,7 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let entry = table.entry(load.page);
-            // Insert the page into the policy first, because its owner continues as soon as the page is
-            // resident.
+            // Insert the page into the policy first, as its owner continues once the page is resident.
             shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address();
             let is_waited_for = match load.then {

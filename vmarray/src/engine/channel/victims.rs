@@ -156,8 +156,7 @@ impl Channel {
         victims
     }
 
-    /// Claims pages that were written back for eviction. Not needed for an exact policy, which selects them
-    /// first anyway.
+    /// Claims pages that were written back for eviction. An exact policy selects them first anyway.
     fn claim_cleaned(&self, shard: &mut Shard, table: &PageTable, want: usize, victims: &mut Victims) {
         let mut cleaned = mem::take(&mut shard.frames.cleaned);
         if !self.recency {
@@ -221,8 +220,7 @@ impl Channel {
 
     /// Removes a claimed page from the policy, and returns it as a victim.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
-        // Report new pages to the policy first. Otherwise a late report could enter the freed frame as the
-        // page's.
+        // Report new pages to the policy first. A late report could enter the freed frame as the page's.
         self.update_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }

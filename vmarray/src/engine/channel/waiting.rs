@@ -16,8 +16,7 @@ use crate::engine::page::wake_tasks;
 const SPIN: Duration = Duration::from_micros(20);
 const PATIENCE: Duration = Duration::from_micros(100);
 
-/// Spins, then yields, while a condition holds, up to the time limit. Returns true if the condition has
-/// ended.
+/// Spins, then yields, while a condition holds, up to the time limit. True if the condition has ended.
 pub(super) fn spin_while(holds: impl Fn() -> bool) -> bool {
     contended::spin_while(SPIN, PATIENCE, holds)
 }
@@ -37,16 +36,14 @@ impl Channel {
         }
     }
 
-    /// Waits for an event after `key` was made: new frames, memory or completed work. The thread holds no
-    /// lock.
+    /// Waits for an event after `key` was made: new frames, memory or completed work. Call it without locks.
     pub(super) fn await_events(&self, key: EventKey) {
         if !spin_while(|| self.events.is_current(key)) {
             self.events.wait(key);
         }
     }
 
-    /// Wakes threads and tasks that wait for [events](Channel::events). The caller does not hold the lock of
-    /// the shard.
+    /// Wakes threads and tasks that wait for [events](Channel::events). Call it without the shard's lock.
     pub(super) fn announce(&self) {
         self.events.notify();
         wake_tasks(self.task_key());

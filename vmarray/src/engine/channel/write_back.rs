@@ -71,8 +71,7 @@ impl Channel {
         result
     }
 
-    /// Writes back a dirty page and waits. The caller holds the page exclusively, with shut gates, during the
-    /// whole call.
+    /// Writes back a dirty page and waits. The caller holds it exclusively, with shut gates, meanwhile.
     ///
     /// After an error the page stays dirty.
     pub(crate) fn write_back_held(&self, table: &PageTable, page: u64) -> Result<()> {

@@ -179,8 +179,7 @@ trait BulkCopy<'a>: Sync {
     /// Copies a page in its cache frame. The thread holds no other page.
     fn copy_in_frame(&self, page: u64) -> Result<()>;
 
-    /// Waits for a page that another thread uses; this thread holds no page. Returns true if it copied the
-    /// page.
+    /// Waits for a page that another thread uses; this thread holds no page. True if it copied the page.
     fn wait(&self, page: u64, state: State) -> Result<bool>;
 }
 
@@ -221,8 +220,7 @@ impl Pager {
         self.copy_bulk(span, &BulkRead { pager: self, target: Target::new(span, into) })
     }
 
-    /// Copies a slice of whole pages to the array, beginning at byte `start`. Several threads copy many
-    /// pages.
+    /// Copies a slice of whole pages to the array, beginning at byte `start`. Several threads copy long ones.
     ///
     /// # Errors
     /// Device errors, if the cache has no frame for the page either. Some pages are then written; pages whose
@@ -283,8 +281,7 @@ impl Pager {
                 if obstacle.is_none() && failed.is_empty() {
                     continue;
                 }
-                // Finish this thread's copy before the wait: the other thread may wait for a page that this
-                // thread holds.
+                // Finish this thread's copy first: the other thread may wait for a page that this one holds.
                 let is_held = under_way.is_some();
                 if let Some(flight) = under_way.take() {
                     failed.extend(copy.end(flight)?);

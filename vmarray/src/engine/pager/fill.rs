@@ -114,8 +114,7 @@ impl Pager {
                             self.flush(&(page..page + 1))?;
                         }
                         Homeless::Busy(state) => {
-                            // Zero the collected pages first: the holder of this page may wait for one of
-                            // them.
+                            // Zero the collected pages first: this page's holder may wait for them.
                             self.zero(channel, &mut run)?;
                             // A claim of an absent page is exclusive, so wait exclusively for an absent page.
                             self.await_page(page, state, !state.any(RESIDENT))?;
@@ -140,8 +139,7 @@ impl Pager {
         mut work: impl FnMut() -> Result<R>,
     ) -> Result<R> {
         loop {
-            // A page whose write-back failed earlier is still dirty: `settle` writes it back, or reports the
-            // failure.
+            // A page whose write-back failed earlier is still dirty: `settle` writes it back, or fails.
             let before = self.failed_write_backs();
             self.settle(pages)?;
             let result = work()?;

@@ -1,5 +1,4 @@
-//! `flush`, `evict` and `discard`: write dirty pages of a range back to the devices, and drop pages from the
-//! cache.
+//! `flush`, `evict` and `discard`: write dirty pages of a range back to the devices, and drop cached pages.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -30,8 +29,7 @@ impl Pager {
         if let Some(page) = self.identity.first_held(pages, is_exclusive) {
             keep(Err(ErrorKind::WouldDeadlock { page }.into()));
         }
-        // Submit the batches of all channels before the first wait, so that the channels work at the same
-        // time.
+        // Submit the batches of all channels before the first wait, so that all work at the same time.
         let mut tickets = Vec::new();
         for channel in &self.channels {
             let mut batch: Vec<Victim> = Vec::new();

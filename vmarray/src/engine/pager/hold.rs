@@ -7,8 +7,7 @@
 //! | [`HomeShare`] | absent | read its home slot |
 //! | [`HomeClaim`] | absent | wait |
 //!
-//! A thread that has several holds waits for copies only, never for another thread's hold. So holds cannot
-//! deadlock.
+//! A thread that has several holds waits for copies only, never for other holds. So holds cannot deadlock.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -100,8 +99,7 @@ impl Pager {
         Ok(ExclusiveHold { pager: self, page, address: held.address, before: held.before, adds: DIRTY })
     }
 
-    /// Holds a resident page shared, without waiting for other holders. Waits for the end of its lock-free
-    /// writes.
+    /// Holds a resident page shared, without waiting for other holders. Waits for its lock-free writes.
     pub(crate) fn try_hold_shared(&self, page: u64) -> Result<SharedHold<'_>, Refusal> {
         let entry = self.table.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
@@ -171,8 +169,7 @@ impl Pager {
         }
     }
 
-    /// Holds an absent page exclusively, without waiting for other holders. Otherwise returns the state that
-    /// prevents it.
+    /// Holds an absent page exclusively, without waiting for other holders. Otherwise returns its state.
     pub(super) fn try_own_home(&self, page: u64) -> Result<HomeClaim<'_>, State> {
         let entry = self.table.entry(page);
         match entry.try_claim_absent(false) {
@@ -192,8 +189,7 @@ impl Pager {
         }
     }
 
-    /// Holds a page exclusively, resident or absent, after waiting for other holders. The caller holds no
-    /// page.
+    /// Holds a page exclusively, resident or absent, after waiting for other holders. The caller has no page.
     pub(super) fn own_as_found(&self, page: u64) -> Result<AsFound<ExclusiveHold<'_>, HomeClaim<'_>>> {
         self.wanting(page, |wants| {
             loop {
@@ -252,8 +248,7 @@ impl Pager {
         if guards::is_waited_for() { Err(self.would_deadlock()) } else { Ok(()) }
     }
 
-    /// Returns the error of a thread that must not wait for others, with its first guarded page of this
-    /// array.
+    /// Returns the error of a thread that must not wait, with its first guarded page of this array.
     pub(crate) fn would_deadlock(&self) -> Error {
         let page = self.identity.first_held(&(0..self.table.len()), |_| true).unwrap_or(0);
         ErrorKind::WouldDeadlock { page }.into()
@@ -274,8 +269,7 @@ impl Pager {
                 Some(_) => Ok(in_use),
             })?;
             let Some((pager, page)) = in_use else {
-                // A scatter holds no pages. After this note, a scatter that has checked these pages checks
-                // them again.
+                // A scatter holds no pages. This makes one that has checked these pages check again.
                 let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
                 channels.for_each(|channel| channel.queues.note_change());
                 let hold = |(pager, pages): &(&Self, Range<u64>)| {
@@ -284,8 +278,7 @@ impl Pager {
                 claimed.notes = of.iter().map(hold).collect();
                 return Ok(claimed);
             };
-            // Release all claims before the wait: the holder of the page may wait for another page of the
-            // ranges.
+            // Release all claims before the wait: the page's holder may wait for a page of the ranges.
             drop(claimed);
             pager.claim_home(page, Fetch::Contents)?;
             pager.release_unchanged(page);

@@ -30,8 +30,7 @@ struct KnownPages {
 pub(super) struct Since(u64);
 
 impl InitTracker {
-    /// Begins a check that the home slots of pages are initialized. Returns the pages that are not yet known
-    /// to be.
+    /// Begins a check that the home slots of pages are initialized. Returns the pages not known to be.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
         let known = self.known.lock();
@@ -48,8 +47,7 @@ impl InitTracker {
         (Since(losses), rest)
     }
 
-    /// Ends a check. Since `begin`, the caller has initialized the home slots of all these pages, or found
-    /// them so.
+    /// Ends a check. Since `begin`, the caller has initialized all these slots, or found it done.
     pub fn end(&self, Since(losses): Since, pages: &Range<u64>) {
         let mut known = self.known.lock();
         let touch = known.pages.start <= pages.end && pages.start <= known.pages.end;

@@ -31,8 +31,7 @@ impl SharedHomes {
         self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()]
     }
 
-    /// Ends the pool: from now on each device works on its own elements only, so that the loss of one affects
-    /// no others.
+    /// Ends the pool: from now on each device works on its own elements only, so one loss affects no others.
     pub(crate) fn end(&self) {
         self.has_failed.store(true, Ordering::Relaxed);
     }

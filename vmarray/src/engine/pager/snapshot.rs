@@ -40,8 +40,7 @@ impl std::fmt::Debug for Saver {
     }
 }
 
-/// A page that a thread is saving. If a panic drops this value, the snapshot fails, because it would lack the
-/// page.
+/// A page that a thread is saving. If a panic drops it, the snapshot fails, as it would lack the page.
 struct UnsavedPage<'a>(&'a Saver);
 
 impl Drop for UnsavedPage<'_> {
@@ -103,8 +102,7 @@ impl MarkedPages for Pager {
 }
 
 impl Pager {
-    /// Begins a snapshot of the moment at which this call returns. First waits for all threads that are
-    /// changing pages.
+    /// Begins a snapshot of the moment at which this call returns. First waits for threads that change pages.
     ///
     /// # Errors
     /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) for a thread that holds guards. Also for a thread
@@ -117,8 +115,8 @@ impl Pager {
         let mut snapshot = Snapshot { pager: self, marks, pages: 0, len: 0, making: Some(making) };
         let (pages, fixed) = snapshot.marks.mark_all(self);
         snapshot.pages = pages;
-        // A thread that adds an element holds the element's page, or waits for memory. Neither is possible at
-        // the instant.
+        // A thread that adds an element holds the element's page, or waits for memory. Neither is possible
+        // now.
         snapshot.len = self.table.lengths().len();
         drop(fixed);
         Ok(snapshot)
@@ -141,8 +139,7 @@ impl Pager {
         if guards::held() && marks.pass(self, page) {
             return None;
         }
-        // Save the page here if possible, because the snapshot may wait for the program's function that polls
-        // this task.
+        // Save the page here if possible: the snapshot may wait for the function that polls this task.
         if self.identity.is_inside_snapshot() && self.save_if_free(&marks, page) {
             return None;
         }
@@ -204,8 +201,8 @@ impl Snapshot<'_> {
     /// # Errors
     /// The error of another thread that saved a page.
     pub(crate) fn finish(self) -> Result<()> {
-        // The snapshot's own threads have saved their pages, so an error here comes from a thread that
-        // changed a page.
+        // The snapshot's own threads have saved their pages, so this error is of a thread that changed a
+        // page.
         let saver = self.marks.stop_saving();
         saver.and_then(|saver| saver.failure.into_inner()).map_or(Ok(()), Err)
     }

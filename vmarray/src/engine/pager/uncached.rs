@@ -1,5 +1,4 @@
-//! Reads and writes of bytes of absent pages directly in device memory, without loading the pages into the
-//! cache.
+//! Reads and writes of bytes of absent pages directly in device memory, without caching the pages.
 
 use std::sync::atomic::Ordering;
 
@@ -39,8 +38,7 @@ impl Pager {
         bytes >= self.parts_least.load(Ordering::Relaxed)
     }
 
-    /// Returns true if reads and writes of any length are direct, so that devices transfer only the accessed
-    /// bytes.
+    /// Returns true if reads and writes of any length are direct, so devices transfer only these bytes.
     pub(crate) fn has_exact_parts(&self) -> bool {
         self.has_parts_of(1)
     }
@@ -82,8 +80,7 @@ impl Pager {
         Ok(Some(result))
     }
 
-    /// Writes bytes as [`change_part`](Self::change_part), whatever the present ones. Returns true if it
-    /// wrote them.
+    /// Writes bytes as [`change_part`](Self::change_part), whatever the present ones. True if it wrote them.
     pub(crate) fn write_part(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<bool> {
         let Some(claim) = self.try_own_part(page, bytes.len())? else { return Ok(false) };
         self.write_claimed(claim, offset, bytes).map(|()| true)

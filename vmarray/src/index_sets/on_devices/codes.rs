@@ -1,5 +1,4 @@
-//! Join and group keys on devices: encodes the column values of each tuple as one number, and sorts tuples by
-//! it.
+//! Join and group keys on devices: encodes column values of each tuple as one number, and sorts by it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,8 +47,7 @@ pub(super) fn tuple_value(rows: &Anywhere<u64>, of: TupleRows, tuple: usize, col
     rows[(of.first + tuple) * of.width + column]
 }
 
-/// Returns a value of a column, and its bitwise complement. Their minima over all tuples are the bounds of
-/// the column.
+/// Returns a value of a column, and its bitwise complement. Their minima over all tuples are the bounds.
 #[kernel(crate = vmarray_kernel)]
 fn bounds(at: At<1>, of: TupleRows, column: usize, rows: &Anywhere<u64>, _own: &Own<u64>) -> (u64, u64) {
     let value = tuple_value(rows, of, at.index(), column);
@@ -143,8 +141,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         scratch(&devices, len)
     }
 
-    /// Returns the array that stores a set if the devices can read it in place, because both are on one
-    /// device.
+    /// Returns the array that stores a set if the devices can read it in place, as both are on one device.
     pub fn in_place<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());

@@ -48,8 +48,7 @@ impl Demand<'_> {
             let speed = |device: usize| self.bandwidths[device] as f64 / f64::from(shares[device] + 1);
             let next = (0..shares.len())
                 .filter(|&device| (u64::from(shares[device]) + 1).saturating_mul(each) <= self.room[device])
-                // Iterate in reverse, because `max_by` takes the last of equal ones, and the first device is
-                // wanted.
+                // Iterate in reverse, so that `max_by` takes the first of equal devices.
                 .rev()
                 .max_by(|&a, &b| speed(a).total_cmp(&speed(b)))?;
             shares[next] += 1;

@@ -14,8 +14,7 @@ use crate::base::error::Result;
 
 const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, LONGEST];
 const LONGEST: usize = 1 << 20;
-/// The default page length in bytes, by which the measurement also tests if routes help in both directions at
-/// once.
+/// The default page length in bytes, which also tests if routes help in both directions at once.
 const TYPICAL: usize = 64 << 10;
 /// A single copy of a longer page may take at most this factor of the time of the default length.
 const BEARABLE: f64 = 1.25;
@@ -141,8 +140,7 @@ struct Page {
     alone: Duration,
 }
 
-/// Returns the shortest page length that is nearly the fastest in streams, and not too slow for single
-/// misses.
+/// Returns the shortest page length that is nearly fastest in streams, and not too slow for single misses.
 fn suited(pages: &[Page]) -> usize {
     let alone = pages.iter().find(|page| page.bytes == TYPICAL).map_or(Duration::MAX, |page| page.alone);
     let bearable =
@@ -348,8 +346,7 @@ impl<'a> Scene<'a> {
         Ok(time.checked_sub(call).filter(|time| !time.is_zero()))
     }
 
-    /// Returns the bytes per second that this thread copies from host memory; 0 if the clock does not
-    /// advance.
+    /// Returns the bytes per second that this thread copies from host memory; 0 if the clock stands still.
     fn host_memory(&self) -> u64 {
         let mut copied = vec![0; self.frames.bytes()];
         self.frames.read(0, &mut copied);
@@ -429,8 +426,8 @@ impl<'a> Scene<'a> {
                 // Always measure the device's default route, with which the others are compared.
                 if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
                     if is_careful {
-                        // Run once without measuring, so that cache contents left by the previous route have
-                        // no effect.
+                        // Run once without measuring, so that the previous route's cache contents have no
+                        // effect.
                         self.once(*route, way, &batch)?;
                     }
                     times.push(self.once(*route, way, &batch)?);

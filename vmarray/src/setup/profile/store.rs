@@ -1,4 +1,4 @@
-//! Measured device profiles on disk, one in each file, in a folder that only the user can write to (see
+//! Measured profiles on disk, one in each file, in a folder that only the user can write (see
 //! [`PrivateDir`]).
 //!
 //! A file begins with its complete key. The library ignores and replaces a file with another key or with

@@ -1,5 +1,4 @@
-//! The boundary modes, such as [`Clamp`] and [`Zero`]: each maps a position outside of a view to an element
-//! or a value.
+//! The boundary modes, such as [`Clamp`]: each maps a position outside of a view to an element or a value.
 
 use vmarray_kernel::launch::Mode;
 
@@ -67,8 +66,7 @@ pub trait Boundary<T, const N: usize> {
     }
 }
 
-/// A boundary mode for writes outside of a view: [`Checked`], [`Ignored`] or [`Unchecked`]. The trait is
-/// sealed.
+/// A mode for writes outside of a view: [`Checked`], [`Ignored`] or [`Unchecked`]. The trait is sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -141,8 +139,7 @@ pub struct Zero;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Constant<T>(pub T);
 
-/// Boundary mode: positions outside of the view read the nearest edge element. Reads are errors if the view
-/// has no elements.
+/// Boundary mode: reads outside get the nearest edge element. Reads are errors if the view has no elements.
 ///
 /// ```
 /// use vmarray::{boundary::Clamp, prelude::*};

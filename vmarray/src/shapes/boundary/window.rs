@@ -47,8 +47,7 @@ impl<T: Element> Axis<T> {
                 BoundaryPlace::Value(value) => values.push((at, value)),
             }
         }
-        // An element may be visible only beyond the edges. Read it to the first of its positions in the
-        // window.
+        // An element may be visible only beyond the edges. Read it to its first position in the window.
         let shown = |element: usize| {
             let at = element.cast_signed().checked_sub(origin)?;
             inside.contains(&at.cast_unsigned()).then(|| at.cast_unsigned())

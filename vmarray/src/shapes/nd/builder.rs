@@ -12,8 +12,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::any::AnyDevice;
 
-/// The settings of a new N-dimensional array, from which [`build`](Self::build) creates it. Each setting has
-/// a default.
+/// The settings of a new N-dimensional array, for [`build`](Self::build). Each setting has a default.
 ///
 /// | setting | default |
 /// |---|---|

@@ -119,8 +119,7 @@ fn change<T: Element, D: Device, const N: usize>(
     )
 }
 
-/// Runs a function on all pieces; holds each page once. Prefetches the pages of pieces for which `is_fetched`
-/// returns true.
+/// Runs a function on all pieces; holds each page once. Prefetches pages if `is_fetched` returns true.
 fn visit<T: Element, D: Device, H, const N: usize>(
     array: &VirtualArray<T, D>,
     pieces: &BoxPieces<'_, N>,

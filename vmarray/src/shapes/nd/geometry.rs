@@ -22,8 +22,7 @@ pub enum NdLayout<const N: usize> {
     /// Each page stores one tile of these extents, in row-major order; the tiles follow one another in
     /// row-major order. Tiles at the far edges are stored whole, with hidden padding.
     ///
-    /// With this layout a box is on few pages, such as a block of an image or volume, or a window around an
-    /// element.
+    /// With this layout a box is on few pages, such as a block of an image, or a window around an element.
     Tiled([usize; N]),
 }
 
@@ -31,8 +30,7 @@ pub enum NdLayout<const N: usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayoutGeometry<const N: usize> {
     pub(crate) shape: [usize; N],
-    /// The distance in storage between neighbours along each axis: in the whole array or, if tiled, within a
-    /// tile.
+    /// The distance in storage of neighbours along each axis: in the whole array or, if tiled, in a tile.
     pub(crate) strides: [usize; N],
     pub(crate) tiling: Option<Tiling<N>>,
 }
@@ -132,8 +130,7 @@ impl<const N: usize> LayoutGeometry<N> {
         (0..N).all(|axis| at[axis] < self.shape[axis]).then_some(at)
     }
 
-    /// Returns the elements of a box as ascending ranges of indices in storage. Adjacent ranges are not
-    /// merged.
+    /// Returns the elements of a box as ascending ranges of indices in storage. Adjacent ones are not merged.
     pub(crate) fn ranges(&self, of: &PositionBox<N>) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
         let shape = self.shape;
         let geometry = *self;
@@ -158,8 +155,7 @@ impl<const N: usize> LayoutGeometry<N> {
         })
     }
 
-    /// Returns the pages that store elements of a box, as ascending ranges that do not overlap and are not
-    /// empty.
+    /// Returns the pages that store elements of a box, as ascending, disjoint ranges that are not empty.
     pub(crate) fn pages(
         &self,
         of: &PositionBox<N>,

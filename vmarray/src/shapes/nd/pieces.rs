@@ -5,8 +5,7 @@ use std::ops::Range;
 use super::geometry::{LayoutGeometry, Tiling};
 use super::shape::{self, PositionBox};
 
-/// Consecutive elements along one axis of the array, and their position along the same axis in the program's
-/// memory.
+/// Consecutive elements along one axis of the array, and their position along it in the program's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     pub(crate) start: usize,
@@ -134,8 +133,7 @@ impl<'a, const N: usize> BoxPieces<'a, N> {
         }
     }
 
-    /// Advances to the next combination of parts, within a cell and from cell to cell; the last axis varies
-    /// fastest.
+    /// Advances to the next combination of parts, in a cell and from cell to cell; the last axis is fastest.
     fn next_parts(&mut self) -> Option<[AxisPart; N]> {
         let (mut first, mut at) = self.next.take()?;
         let parts = at;

@@ -17,8 +17,7 @@ pub(crate) fn element_count<const N: usize>(shape: &[usize; N]) -> Result<usize>
     }
 }
 
-/// Returns the distance between neighbours along each axis, in row-major order. The caller has checked the
-/// shape.
+/// Returns the distance between neighbours along each axis, in row-major order. The shape must be checked.
 pub(crate) fn strides<const N: usize>(shape: &[usize; N]) -> [usize; N] {
     let mut strides = [1; N];
     for axis in (1..N).rev() {

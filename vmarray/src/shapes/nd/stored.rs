@@ -48,8 +48,7 @@ impl<T: Element + KernelType, const N: usize, D: Device> NdArray<T, N, D> {
 }
 
 impl<T: Element, const N: usize> NdArray<T, N> {
-    /// Creates a persistent, row-major array of zeroes in a new file: [`NdBuilder::create`] with the default
-    /// settings.
+    /// Creates a persistent, row-major array of zeroes in a new file: [`NdBuilder::create`] with defaults.
     ///
     /// # Errors
     /// The errors of [`NdBuilder::create`].

@@ -141,8 +141,7 @@ impl<P: TilePage, const N: usize> Tile<P, N> {
         self.bounds.clone()
     }
 
-    /// Returns the range of a row in the page; `at` is the row's position within the tile on all axes but the
-    /// last.
+    /// Returns the range of a row in the page; `at` is its position in the tile on all axes but the last.
     fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
         const { assert!(M + 1 == N, "a row's position must have an index for each axis but the last") };
         for (axis, at) in at.iter().enumerate() {

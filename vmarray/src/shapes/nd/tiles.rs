@@ -1,5 +1,4 @@
-//! Iteration over an N-dimensional array tile by tile, in order or in parallel. The closure gets copies of
-//! the tiles.
+//! Iteration over an N-dimensional array tile by tile, in order or in parallel. Closures get copies of tiles.
 
 use std::iter::FusedIterator;
 
@@ -18,7 +17,7 @@ use crate::ops::view::View as _;
 
 const LOOKAHEAD_PAGES: usize = 8;
 
-/// An iterator over the boxes into which a shape is divided, in row-major order. Boxes at the far edges may
+/// An iterator over the boxes into which a shape is divided, in row-major order. Those at the far edges may
 /// be smaller.
 ///
 /// ```

@@ -48,8 +48,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         self.parts().1.extents
     }
 
-    /// Returns an expression for the index of an element along one of the view's axes, for operations on this
-    /// view.
+    /// Returns an expression for an element's index along one of the view's axes, for operations on it.
     ///
     /// # Errors
     /// [`NoSuchAxis`](ErrorKind::NoSuchAxis) for an axis that the view lacks.
@@ -391,8 +390,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         prefix_sums(self, axis, true)
     }
 
-    /// Sorts the elements of each line along an axis by themselves, in ascending order; floats in their total
-    /// order.
+    /// Sorts the elements of each line along an axis in ascending order, floats in their total order.
     ///
     /// In a whole array that is not tiled, GPUs that store the lines sort numbers of 4 and 8 bytes, by two
     /// stable sorts. They need memory for twice the elements and for as many numbers of 8 bytes, and for both

@@ -28,8 +28,7 @@ impl RowsKept {
         self.kept.give_up();
     }
 
-    /// Makes the first `rows` rows durable. `parts` are the pagers of the arrays of elements and of row
-    /// offsets.
+    /// Makes the first `rows` rows durable. `parts` are the pagers of elements and of row offsets.
     pub fn sync(&self, rows: usize, parts: [&Pager; 2]) -> Result<()> {
         if self.is_read_only {
             return Ok(());
@@ -42,8 +41,7 @@ impl RowsKept {
 }
 
 impl Drop for RowsKept {
-    /// Stores the number of rows. Elements and offsets were dropped before, and have recorded if they could
-    /// be stored.
+    /// Stores the number of rows. Elements and offsets have recorded before if they could be stored.
     fn drop(&mut self) {
         if self.is_read_only {
             return;

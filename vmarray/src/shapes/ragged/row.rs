@@ -71,8 +71,7 @@ impl<'a, T: Element, D: Device> ViewMut<'a> for RaggedRow<'a, VirtualArray<T, D>
 }
 
 impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
-    /// Returns an inner row, if the items of this row are rows themselves; `row` counts from the start of
-    /// this row.
+    /// Returns an inner row, if the items of this row are rows; `row` counts from the start of this row.
     ///
     /// # Errors
     /// [`RowOutside`](ErrorKind::RowOutside), with row numbers relative to this row, and errors of
@@ -114,8 +113,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
         Ok(RaggedRow::new(&self.items, range))
     }
 
-    /// Iterates over all rows, in order. The iterator copies some thousand offsets at a time, and holds no
-    /// lock.
+    /// Iterates over all rows, in order. It copies some thousand offsets at a time, and holds no lock.
     #[must_use]
     pub fn rows(&self) -> RowIter<'_, S, D> {
         RowIter::new(self, 0..self.rows)

@@ -49,8 +49,7 @@ impl<T: Element> RaggedArray<T> {
         Self::builder().open([path])
     }
 
-    /// Opens the array in a file for reading only: [`RaggedBuilder::open_read_only`] with the default
-    /// settings.
+    /// Opens the array in a file for reading only: [`RaggedBuilder::open_read_only`] with defaults.
     ///
     /// # Errors
     /// The errors of [`RaggedBuilder::open_read_only`].
@@ -183,8 +182,8 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         Ok(RaggedArray::of_files(self.elements.with_len(0).create_rows(offsets, files, 0)?, 0))
     }
 
-    /// Opens an array in files to read, write and add rows, as [`Builder::open`](crate::Builder::open) does
-    /// for elements.
+    /// Opens an array in files to read, write and add rows, like [`Builder::open`](crate::Builder::open) for
+    /// elements.
     ///
     /// # Errors
     /// The errors of [`Builder::open`](crate::Builder::open).

@@ -15,8 +15,7 @@ use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::setup::any::AnyDevice;
 
-/// A writer that accepts rows from any number of threads at once; [`freeze`](Self::freeze) returns them as a
-/// [`RaggedArray`].
+/// A writer, which takes rows from several threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`].
 ///
 /// Rows are numbered in the order in which pushes begin. A push takes a lock only to reserve the row's index
 /// and elements. Threads then copy in parallel, unless they copy to the same page. For many short rows, use
@@ -43,8 +42,7 @@ use crate::setup::any::AnyDevice;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
-    /// The next row and element to reserve. They advance under a shared lock of `store`, up to the length of
-    /// its arrays.
+    /// The next row and element to reserve. They advance under a shared lock of `store`, up to its length.
     next: Mutex<Next>,
     pub(super) store: RwLock<WrittenRows<T, D>>,
     /// The first row whose push failed, and the start of its elements.
@@ -133,8 +131,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// Reserves `rows` rows with `elements` elements, and returns their start; `None` if the arrays are too
-    /// short.
+    /// Reserves `rows` rows with `elements` elements, returns their start; `None` if arrays are too short.
     fn reserve(&self, store: &WrittenRows<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
         let mut next = self.next.lock();
         let end = Self::end(*next, elements, rows)?;
@@ -145,8 +142,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Makes the arrays long enough for `elements` more elements in `rows` more rows.
     fn grow(&self, elements: usize, rows: usize) -> Result<()> {
         let mut store = self.store.write();
-        // No thread is writing now, because this thread has the exclusive lock, so all reserved rows are
-        // written.
+        // This thread has the exclusive lock, so no other is writing, and all reserved rows are written.
         let end = Self::end(*self.next.lock(), elements, rows)?;
         store.offsets.reserve(end.row + 1)?;
         store.elements.reserve(end.element)
