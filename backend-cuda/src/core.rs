@@ -125,7 +125,7 @@ impl CudaCore {
             // A lack of resources does not show that the work failed; it continues.
             Err(StatusCode::NOT_READY | StatusCode::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
-            // The stream is empty, so all work up to `newest` is complete. Any other answer means loss.
+            // The stream is empty, so all events must be complete. If one is not, the device is lost.
             Ok(()) if queue.is_reached_soon(newest) => {}
             Ok(()) => self.lose(StatusCode::UNKNOWN),
         }

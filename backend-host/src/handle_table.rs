@@ -26,7 +26,7 @@ pub(crate) struct MemoryPlace<T> {
 }
 
 impl<T> MemoryPlace<T> {
-    /// Returns true if this place is part of the allocation at the address `memory`.
+    /// Returns true if this location is in the allocation at the address `memory`.
     pub fn is_in(&self, memory: *const ()) -> bool {
         Arc::as_ptr(&self.memory).cast() == memory
     }

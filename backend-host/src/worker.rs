@@ -134,7 +134,7 @@ impl Pool {
         let _ = self.gate.set(gate);
     }
 
-    /// Locks the gate for reading, if a gate is set.
+    /// Locks the gate of [`pass_through`](Self::pass_through) for reading, if one is set.
     pub fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.gate.get().map(|gate| gate.read())
     }

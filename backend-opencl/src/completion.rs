@@ -213,8 +213,8 @@ impl Track {
         track
     }
 
-    /// Adds the mark of a submission. The caller then issues the ticket, before it unlocks the queue. A
-    /// thread that has the ticket therefore finds the mark.
+    /// Adds the mark (event and status) of a submission. The caller then issues the ticket, before it unlocks
+    /// the queue. A thread that has the ticket therefore finds the mark.
     pub fn push(&self, mark: Mark) {
         self.pending.lock().push_back(Arc::new(mark));
     }
@@ -224,7 +224,8 @@ impl Track {
         self.pending.lock().len()
     }
 
-    /// Returns the mark of the submission with this ticket value; `None` if it is known to be done.
+    /// Returns the mark (event and status) of the submission with this ticket value; `None` if it is known to
+    /// be done.
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;
@@ -374,7 +375,7 @@ impl Track {
 
 impl WakeableQueue for Track {
     fn await_outcome(&self, value: u64) {
-        // Ignore the result, because the timeline has it.
+        // Ignore the result, because the timeline stores it.
         drop(self.wait_for_outcome(value));
     }
 

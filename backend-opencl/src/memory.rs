@@ -167,7 +167,7 @@ impl Buffer {
         Ok(Self { bytes, shift: self.shift, pieces, uses: Arc::clone(&self.uses), most: self.most, shares })
     }
 
-    /// Divides a range of the memory, which must be inside of it, into parts in one OpenCL buffer each.
+    /// Divides a byte range of the memory into parts, each in one OpenCL buffer. The range must be in bounds.
     pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = PiecePart> {
         let shift = self.shift;
         let mut before = 0;

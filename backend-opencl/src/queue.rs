@@ -493,7 +493,7 @@ impl<'q> OpenClSubmission<'q> {
         let backlog = track.backlog();
         drop(self);
         if backlog >= BACKLOG && backlog.is_multiple_of(BACKLOG) {
-            // Move completed marks, but run no wakers, because callers may hold locks.
+            // Record completed submissions, but run no wakers, because callers may hold locks.
             track.collect(u64::MAX);
         }
         Ok(ticket)

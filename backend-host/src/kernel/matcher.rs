@@ -40,7 +40,7 @@ impl Matcher {
         &self.value
     }
 
-    /// Counts the matches among the whole elements in `block`, which has their bytes.
+    /// Counts the matches among the elements whose bytes `block` contains completely.
     pub fn count(&self, block: &[u8]) -> u64 {
         if self.wide { self.count_wide(block) } else { self.count_here(block) }
     }

@@ -65,7 +65,8 @@ pub struct SimulatedDeviceBuilder {
 }
 
 impl SimulatedDevice {
-    /// Returns a builder; with default settings the device delays and reorders without failures.
+    /// Returns a builder with default settings: delays and reordering that follow from `seed`, and no
+    /// failures.
     pub fn builder(seed: u64) -> SimulatedDeviceBuilder {
         SimulatedDeviceBuilder::new(seed)
     }

@@ -213,8 +213,8 @@ impl BackedDevice {
         self
     }
 
-    /// Makes new buffers, from now on, scratch memory in RAM for temporary data, at most 1 GiB in all. Call
-    /// this method after the buffers for all pages are allocated.
+    /// From this call on, new buffers are scratch memory in RAM for temporary data, at most 1 GiB in all.
+    /// Call this method after the buffers for all pages are allocated.
     ///
     /// ```
     /// # use std::{io, sync::Arc};

@@ -55,7 +55,7 @@ impl<M: Storage> ChecksummedMemory<M> {
         Self { sums: has_sums.then(|| Sums { groups: groups(), end }), below }
     }
 
-    /// Returns the memory below, whose pages the checksums verify.
+    /// Returns the memory whose pages the checksums verify.
     pub fn below(&self) -> &M {
         &self.below
     }

@@ -29,17 +29,17 @@ impl ExtentAllocator {
         Self { runs, end }
     }
 
-    /// Number of allocated places.
+    /// Number of allocated places (units of the allocator).
     pub fn taken(&self) -> u64 {
         self.end - self.count()
     }
 
-    /// Number of free places below the end.
+    /// Number of free places (units of the allocator) below the end.
     pub fn count(&self) -> u64 {
         self.runs.values().sum()
     }
 
-    /// Allocates up to `count` consecutive places from the lowest free range; at least one.
+    /// Allocates up to `count` consecutive places (units) from the lowest free range; at least one.
     pub fn take(&mut self, count: u64) -> Range<u64> {
         if let Some((start, length)) = self.runs.pop_first() {
             let taken = length.min(count);
@@ -51,7 +51,7 @@ impl ExtentAllocator {
         self.take_new(count)
     }
 
-    /// Allocates exactly `count` consecutive places.
+    /// Allocates exactly `count` consecutive places (units of the allocator).
     pub fn take_together(&mut self, count: u64) -> Range<u64> {
         let run =
             self.runs.iter().find(|(_, length)| **length >= count).map(|(start, length)| (*start, *length));
@@ -69,7 +69,7 @@ impl ExtentAllocator {
         start..self.end
     }
 
-    /// Releases allocated places.
+    /// Frees allocated places (units of the allocator).
     pub fn give_back(&mut self, places: Range<u64>) {
         let Range { mut start, mut end } = places;
         if start == end {

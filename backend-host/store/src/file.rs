@@ -1,4 +1,4 @@
-//! [`FileDevice`]: a device whose memory is a file that does not outlive the device.
+//! [`FileDevice`]: a device whose memory is a file, without persistent contents.
 
 mod extent;
 mod open_file;

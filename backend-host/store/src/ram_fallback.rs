@@ -23,7 +23,7 @@ impl ScratchRam {
         Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }
     }
 
-    /// Makes new buffers, from now on, use scratch memory in RAM.
+    /// From this call on, new buffers use scratch memory in RAM.
     pub fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }

@@ -629,8 +629,8 @@ impl StoreDevice {
         self.volume.is_read_only()
     }
 
-    /// Makes new buffers, from now on, scratch memory in RAM for temporary data, at most 1 GiB in all. Call
-    /// this method after the buffers for all persistent pages are allocated.
+    /// From this call on, new buffers are scratch memory in RAM for temporary data, at most 1 GiB in all.
+    /// Call this method after the buffers for all persistent pages are allocated.
     ///
     /// ```
     /// use backend_api::{Commit, Device, ErrorKind};

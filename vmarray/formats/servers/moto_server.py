@@ -49,7 +49,7 @@ def opened(bucket, path, mode):
 
 
 def read(bucket, path):
-    """Returns the shape of an array, and the sum of its numbers, each times its index."""
+    """Returns the shape of an array, and the sum of its numbers, each multiplied by its index plus one."""
     array = opened(bucket, path, "r")
     numbers = array[...].reshape(-1).astype(np.uint64)
     total = int((numbers * np.arange(1, len(numbers) + 1, dtype=np.uint64)).sum())

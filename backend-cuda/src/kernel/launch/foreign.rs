@@ -42,7 +42,7 @@ pub(super) fn run(
         work.context().enter_again()?;
         if let Err(error) = submitted {
             *foreign_error = Some(error);
-            // For any error code, the caller waits for all submitted work.
+            // Return any error code: the caller then waits for all submitted work.
             return Err(StatusCode::INVALID_VALUE);
         }
     } else {

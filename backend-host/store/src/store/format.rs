@@ -159,10 +159,10 @@ pub(super) struct Superblock {
     pub id: u64,
     pub page_bytes: u64,
     pub pages: u64,
-    /// Number of the map's first place on the disk.
+    /// First place of the map; a place is a numbered, page-sized range of the disk.
     pub map_place: u64,
     pub map_checksum: u64,
-    /// Number of the log's first place on the disk.
+    /// First place of the log; a place is a numbered, page-sized range of the disk.
     pub log_place: u64,
     pub log_bytes: u64,
     /// Number of the first log record after the map.
@@ -300,7 +300,7 @@ impl Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageMove {
     pub page: u64,
-    /// Number of the page's place plus one, or 0 for a page of zeroes.
+    /// Number of the page's place (page-sized range of the disk) plus one, or 0 for a page of zeroes.
     pub word: u64,
     pub checksum: u64,
 }
@@ -440,13 +440,13 @@ impl BlockChecksums {
         }
     }
 
-    /// The places of the block checksums for the segment that contains `place`.
+    /// The places (ranges of the disk) of the block checksums for the segment that contains `place`.
     pub fn area(&self, place: u64) -> Range<u64> {
         let Range { start, end } = Self::segment(place);
         start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)
     }
 
-    /// The places of the block checksums for all segments that begin before the place `end`.
+    /// The places (ranges of the disk) of the block checksums for all segments that begin before `end`.
     pub fn areas(&self, end: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         let starts = std::iter::once(0).chain((Self::FIRST_BITS..u64::BITS).map(|bits| 1 << bits));
         starts.take_while(move |start| *start < end).map(|start| self.area(start))

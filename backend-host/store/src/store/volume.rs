@@ -170,7 +170,7 @@ impl Volume {
         self.table.lengthen(operation, pages)
     }
 
-    /// Zeroes a page, and frees its place on the disk.
+    /// Zeroes a page, and frees its part of the disk.
     pub fn clear(&self, page: u64) {
         let mut group = self.group(page).write();
         self.moved(&mut group, page, 0, 0);
@@ -203,7 +203,7 @@ impl Volume {
         page < self.pages() && self.table.word(page).load(Ordering::Relaxed) & !FRESH != 0
     }
 
-    /// Number of unused bytes on the disk below the last used place.
+    /// Number of unused bytes before the last used part of the disk.
     pub fn free_bytes(&self) -> u64 {
         self.space.lock().free.count().saturating_mul(self.place_bytes)
     }
@@ -481,7 +481,7 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Write to free places only, even before the first commit: a failed write damages the place.
+            // Write to free places of the disk only, because a failed write destroys the old contents.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {
@@ -566,7 +566,8 @@ impl Volume {
             }
             let generous = needed + (needed / 16).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end());
             let reserved = self.disk.reserve(generous).or_else(|_| self.disk.reserve(needed));
-            // Query the length even after an error, because file systems such as ext4 may keep a part.
+            // Query the length even after an error, because ext4, for example, may keep a part of the
+            // extension.
             let length = self.disk.len();
             space.reserved = length.as_ref().map_or(space.reserved, |length| *length);
             if let Err(cause) = reserved.and(length) {

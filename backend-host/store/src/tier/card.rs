@@ -182,7 +182,7 @@ impl TierCard {
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
-        // Load before the store: if the flag is set already, readers share the cache line.
+        // Store only if necessary: threads that only load the flag share its cache line.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }

@@ -208,7 +208,7 @@ impl<M: Storage> Tiered<M> {
         Self { below, above }
     }
 
-    /// Returns the memory below, in the file.
+    /// Returns the memory in the file, without the cache on GPUs.
     pub fn below(&self) -> &M {
         &self.below
     }

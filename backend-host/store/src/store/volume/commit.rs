@@ -64,7 +64,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits this volume without other volumes, and sets the closing mark.
+    /// Commits this volume without other volumes, and marks the store as closed.
     ///
     /// # Errors
     /// The errors of [`sync`](Self::sync). The store is then in its state after `sync`, or not closed.
@@ -78,7 +78,7 @@ impl Volume {
     }
 
     /// Commits this volume, which is a copy of another volume, with the commit `id` of the other volume. Then
-    /// sets the closing mark.
+    /// marks the store as closed.
     pub fn close_at(&self, id: CommitId) -> Result<()> {
         let commit = &mut *self.commit.lock();
         // Write a superblock even if no page changed, because the superblock has the commit number and token.
@@ -88,8 +88,8 @@ impl Volume {
         self.set_closing_mark(commit)
     }
 
-    /// Sets the closing mark, which records the end of the log. All changes must be committed. Afterwards the
-    /// store accepts no write.
+    /// Marks the store as closed, and records the end of the log. All changes must be committed. Afterwards
+    /// the store accepts no write.
     pub fn mark_closed(&self) -> Result<()> {
         self.set_closing_mark(&mut self.commit.lock())
     }
@@ -242,8 +242,8 @@ impl Volume {
                 word.store(place.end, Ordering::Relaxed);
                 left.push(change.word - 1..change.word);
             } else {
-                // A concurrent write has moved the page and freed the place that this commit refers to. So
-                // keep that place until the next commit.
+                // A concurrent write has moved the page and freed the place on the disk to which this commit
+                // refers. So keep that place until the next commit.
                 group.pages().left.push(place.start);
             }
             change.word = place.end;
@@ -298,7 +298,7 @@ impl Volume {
     fn write_map(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         let mut bytes = Vec::new();
         {
-            // Lock the gate, because the map must contain all changes of one moment.
+            // Lock the gate against writes, because the map must contain all changes of one moment.
             let _quiet = self.gate.write();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
             let pages = self.pages();

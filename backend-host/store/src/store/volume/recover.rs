@@ -295,12 +295,13 @@ impl Volume {
     pub(super) fn begin_to_write(&self, commit: &mut CommitState, end: FoundEnd) -> Result<()> {
         let FoundEnd { doubts, are_superblocks_equal, is_closed, .. } = end;
         // Visible data may only be in the system's page cache, and the system reports a failed write only
-        // once. So write all unproven data again, before any place that it replaces is freed.
+        // once. So write all unproven data again, before the pages that it replaces are freed.
         if !are_superblocks_equal {
             self.store_superblock(commit)?;
         }
         if is_closed {
-            // Remove the closing mark before any other write, because later writes would make the mark wrong.
+            // Remove the mark of a closed store before any other write, because later writes would make it
+            // wrong.
             let superblock = Superblock {
                 generation: commit.stored.generation + 1,
                 closing: None,
@@ -431,7 +432,7 @@ impl Found {
         let place_bytes = place_bytes(stored.page_bytes);
         let places = (length - HEAD_BYTES) / place_bytes;
         let offset = |place: u64| HEAD_BYTES + place * place_bytes;
-        // Returns the places for `bytes` bytes, starting at `first`.
+        // Returns the places on the disk for `bytes` bytes, starting at the place `first`.
         let area = |first: u64, bytes: u64| {
             let end = first.checked_add(bytes.div_ceil(place_bytes)).filter(|end| *end <= places);
             end.map(|end| first..end)

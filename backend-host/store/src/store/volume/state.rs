@@ -34,7 +34,8 @@ pub(super) struct CommitState {
     /// True if the next commit must write the map and a superblock. Either the previous write of a superblock
     /// failed, or it is unknown how much of the log is stored.
     pub needs_map: bool,
-    /// Places reserved for the next map. They let a commit that frees places succeed on a full disk.
+    /// Places on the disk, reserved for the next map. They let a commit that frees places succeed on a full
+    /// disk.
     pub spare: Option<Range<u64>>,
 }
 

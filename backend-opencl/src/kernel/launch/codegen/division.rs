@@ -14,7 +14,7 @@ pub(super) struct Split {
     pub registers: Vec<RegisterHome>,
     /// For each array of the kernel: true if it belongs to an item and is saved between regions.
     pub arrays: Vec<bool>,
-    /// Blocks and loops that some items leave or continue early, by a skip of whole regions.
+    /// Blocks and loops that some work-items leave or continue early; these items skip whole regions.
     pub skipped: BTreeSet<u32>,
     pub rows: Vec<SavedRow>,
     pub bytes: u64,
@@ -113,7 +113,7 @@ impl Split {
         }
         for (number, of) in body.registers.iter().enumerate() {
             if self.registers[number] == RegisterHome::Row {
-                // If a budget can end loops early, initialise them, because code may read them unwritten.
+                // If a budget can end loops early, initialise the register, because code may read it first.
                 self.row(name(*of), format!("r{number}"), 1, has_budget);
             }
         }

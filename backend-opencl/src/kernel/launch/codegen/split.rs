@@ -130,7 +130,7 @@ impl Writer<'_> {
         let Some(split) = self.split else { return };
         let (body, len, uses) = (self.body, split.len, self.uses(run));
         let (mut before, mut first, mut last, mut after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // Give each item the old value of a uniform register, because all items write the same new value.
+        // Each item starts with the group's old value of a uniform register, and computes the same new value.
         let mut of_group = |of: &str, called: &str| {
             before.push(format!("const {of} old_{called} = {called};"));
             before.push(format!("{of} new_{called} = {called};"));
