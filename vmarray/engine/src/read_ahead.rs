@@ -223,7 +223,7 @@ pub fn advance(array: Streams, page: u64, usage: Use) -> Option<Ahead> {
     MEMORY.try_with(|memory| memory.borrow_mut().step(array, page, usage)).ok().flatten()
 }
 
-/// Records that the caller omits the last `left_out` pages of those that [`advance`] returned for `page`.
+/// Records that the caller omits the last `left_out` pages that [`advance`] returned for `page`.
 pub fn retract(array: Streams, page: u64, left_out: u64) {
     let _ = MEMORY.try_with(|memory| {
         let streams = &mut memory.borrow_mut().streams;

@@ -144,7 +144,7 @@ pub(crate) unsafe fn swap<T: Element>(at: *mut T, value: T) -> T {
     unsafe { on_word!(T, at, |word| cast(word.swap(cast(value), Ordering::AcqRel))) }
 }
 
-/// Replaces a one-word element atomically, if its bytes equal those of `current`.
+/// Replaces a one-word element atomically, if its bytes equal `current`'s.
 ///
 /// # Safety
 /// The requirements of [`store`].

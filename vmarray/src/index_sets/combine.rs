@@ -166,7 +166,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)?.to_alike(array)
     }
 
-    /// Checks the dimensions of the sets, and returns the columns to compare and those of the result.
+    /// Checks the dimensions of the sets, and returns the columns to compare and the result's columns.
     fn merge(&self) -> Result<Merge> {
         let (a, b) = (self.a, self.b);
         // Check the labels, because a program's own `Tuples` may have duplicates.

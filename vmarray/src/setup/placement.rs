@@ -141,7 +141,7 @@ impl Placement {
                     profiles.iter().map(speed).collect::<Vec<u64>>()
                 };
                 // A declared profile may lack the bandwidth of this direction. Bandwidths of different
-                // directions are not comparable, so then use those of both directions for all devices.
+                // directions are not comparable, so then use the total of both directions for all devices.
                 let bandwidths = of(direction);
                 if bandwidths.contains(&0) { of(Direction::Both) } else { bandwidths }
             }

@@ -59,7 +59,7 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 /// An array of `N` dimensions that may be larger than RAM. Any number of threads access elements by position.
 ///
 /// A [`VirtualArray`] stores the elements in the order of the [layout](NdLayout): row-major, or tiled with
-/// one tile per page. Consistency, cost and locks are those of `VirtualArray`. In a position such as
+/// one tile per page. Consistency, cost and locks are as in `VirtualArray`. In a position such as
 /// `[row, column]`, the slowest axis is first. A box is a range of positions, `[top, left]..[bottom, right]`,
 /// half open along each axis.
 ///

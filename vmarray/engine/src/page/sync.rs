@@ -1,4 +1,4 @@
-//! Atomics and locks for the page protocol: those of `std` and `parking_lot`, or loom's under `cfg(loom)`.
+//! Atomics and locks for the page protocol: from `std` and `parking_lot`, or from loom under `cfg(loom)`.
 
 #[cfg(loom)]
 pub use locks::{Condvar, Mutex, RwLock};

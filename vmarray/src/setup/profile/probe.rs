@@ -48,7 +48,7 @@ const COPY_TIME: Duration = Duration::from_millis(5);
 
 /// Maximum time on the bus of batches that compare routes.
 const ROUTE_TIME: Duration = Duration::from_millis(1);
-/// Maximum bytes of batches that compare routes: those of write-backs, an array's longest submissions.
+/// Maximum bytes of batches that compare routes: as in write-backs, an array's longest submissions.
 const ROUTE_BYTES: usize = 8 << 20;
 /// Number of timings of a route at first.
 const ROUTE_ROUNDS: usize = 5;

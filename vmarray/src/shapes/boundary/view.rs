@@ -14,7 +14,7 @@ use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
 use crate::shapes::nd::{element_count, position_outside, strides};
 
 /// A view of `N`-dimensional elements with signed positions, which may be outside of the view. One boundary
-/// mode defines the results of reads outside, another one those of writes.
+/// mode defines the results of reads outside, another one the results of writes.
 ///
 /// The method [`bounded`](crate::boundary::Bounded::bounded) of an array or a section creates it. Writes
 /// outside are errors ([`Checked`]) unless [`with_writes`](Self::with_writes) sets another mode. The view is

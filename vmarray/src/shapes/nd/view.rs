@@ -123,7 +123,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// Elements in rows on one device are reduced in place. Such are arrays, and boxes whose axes before the
     /// reduced one are contiguous, and likewise the axes after it. The results stay on the device if they are
     /// contiguous there, and if they are many or the axis is short. Otherwise one number per 1024 elements
-    /// goes through the host. All other elements, such as those of tiles, sources and several devices, are
+    /// goes through the host. All other elements, such as elements of tiles, sources and several devices, are
     /// copied to one device, some 16 MiB at a time.
     ///
     /// ```
@@ -228,7 +228,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     }
 
     /// Copies a box into an `ndarray` view with any strides. The box begins at a position, and has the view's
-    /// shape. The rules are those of [`read_box`](Self::read_box). If the `ndarray` view is not row-major and
+    /// shape. The rules are as for [`read_box`](Self::read_box). If the `ndarray` view is not row-major and
     /// contiguous, the copy goes through a buffer.
     ///
     /// # Errors
@@ -418,7 +418,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     }
 
     /// Copies an `ndarray` view with any strides to a box. The box begins at a position, and has the view's
-    /// shape. The rules are those of [`write_box`](Self::write_box). If the `ndarray` view is not row-major
+    /// shape. The rules are as for [`write_box`](Self::write_box). If the `ndarray` view is not row-major
     /// and contiguous, the copy goes through a buffer.
     ///
     /// # Errors
