@@ -125,7 +125,7 @@ impl TierEntry {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
-                // The slot is given only if no earlier write is running, because that would have taken it.
+                // The slot is given only if no earlier write is running, because such a write owns the slot.
                 debug_assert_eq!(
                     (self.writers, self.state),
                     (0, State::Nowhere),

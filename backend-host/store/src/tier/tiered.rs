@@ -297,7 +297,7 @@ impl<M: Storage> Tiered<M> {
         let whole = joined(whole);
         // SAFETY: these are whole pages of the memory below, and the lane belongs to this thread.
         if unsafe { self.below.read_all(operation, &whole) }.is_err() {
-            // After a failed read, read only the requested parts, because they may be readable.
+            // After a failed read, read only the requested parts, which may be readable.
             return as_they_are(&loads);
         }
         for (number, (.., part)) in loads.iter().enumerate() {

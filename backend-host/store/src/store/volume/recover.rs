@@ -300,8 +300,8 @@ impl Volume {
             self.store_superblock(commit)?;
         }
         if is_closed {
-            // Remove the mark of a closed store before any other write, because later writes would make it
-            // wrong.
+            // Remove the mark of a closed store before any other write, because later writes change the
+            // store.
             let superblock = Superblock {
                 generation: commit.stored.generation + 1,
                 closing: None,
