@@ -56,7 +56,7 @@ impl CommonSettings {
 #[derive(Clone, Debug)]
 pub(crate) enum Devices {
     Named(Vec<Arc<dyn Device>>),
-    /// The devices of the machine, which discovery searches when the array is built.
+    /// The devices of the machine, which discovery finds when the array is built.
     Found,
 }
 

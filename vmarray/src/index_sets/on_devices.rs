@@ -1,8 +1,8 @@
 //! Joins and groups of index sets on the devices that store the tuples, by sorting and binary search:
 //!
 //! 1. The devices sort the keys of the second set together with the indices of their tuples.
-//! 2. A binary search finds the partners of each tuple of the first set.
-//! 3. Prefix sums of the counts of partners give the start of each tuple's results. Only the sums of blocks
+//! 2. A binary search finds the matching tuples of each tuple of the first set.
+//! 3. Prefix sums of the counts of matches give the start of each tuple's results. Only the sums of blocks
 //!    of 1024 counts go through the host.
 //! 4. A GPU thread of a kernel writes each value of a result.
 //!
