@@ -1,4 +1,4 @@
-//! Peer access: decides if a device can access the memory of another device, by a test copy at first.
+//! Peer access: tests by a copy if a device can access the memory of another device.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `check_pages`: reads all pages of an array in a file and returns the damaged ones.
+//! `check_pages`: compares the checksums of all pages of an array, and returns the damaged pages.
 
 use backend_api::{Device, ErrorKind as DeviceErrorKind};
 

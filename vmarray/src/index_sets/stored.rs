@@ -1,4 +1,4 @@
-//! Saving index sets to files, and loading and opening them.
+//! Index sets in files: saves, loads and opens them.
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Boundary modes: views of arrays that accept negative and too large positions.
+//! Boundary modes: views of arrays that also accept positions beyond the edges.
 //!
 //! The mode of a [`BoundaryView`] defines the value of a read outside of the array:
 //!

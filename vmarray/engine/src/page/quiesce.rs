@@ -1,4 +1,4 @@
-//! Quiescing pages: after the caller has shut their gates, waits until no lock-free access runs.
+//! Quiescing pages: after the caller has shut their gates, waits for running lock-free accesses to them.
 
 use super::entry::Entry;
 use super::hazard::HazardAccess;

@@ -1,4 +1,4 @@
-//! Wakers of tasks that wait until a thread releases an object, such as a page. `park` serves threads.
+//! Wakers of tasks that wait until a thread releases an object, such as a page. `park` is for threads.
 //!
 //! A task registers its waker under a key, the address of the awaited object, and then checks the object
 //! again. The thread that releases the object wakes all tasks under its key. Wakers are foreign code, and run

@@ -1,5 +1,4 @@
-//! The files that store an array's pages, one for each channel's share: they are created, described and
-//! opened as devices.
+//! The files that store an array's pages: creates and describes them, and opens them as devices.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Requests of tasks for absent pages.
+//! Requests of tasks (futures) for pages that are not in the cache.
 //!
 //! A task must not block. It is not enough to wake the task after the load, because the cache may evict the
 //! page before the next poll. So a task leaves a request, and the thread that completes the load *serves* it:

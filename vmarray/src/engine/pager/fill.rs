@@ -1,4 +1,4 @@
-//! Fills: write a pattern or zeroes to many pages at once, on the devices.
+//! Fills: write a pattern or zeroes to many pages at once, by the devices that store them.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

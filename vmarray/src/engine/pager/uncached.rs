@@ -1,4 +1,4 @@
-//! Reads and writes of bytes of absent pages directly in device memory, without caching the pages.
+//! Reads and writes of bytes of uncached pages, directly in device memory.
 
 use std::sync::atomic::Ordering;
 

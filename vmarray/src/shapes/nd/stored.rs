@@ -1,4 +1,4 @@
-//! N-dimensional arrays in files, and snapshots of them.
+//! N-dimensional arrays in files: creates, opens, saves and loads them.
 
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The number of rows of a ragged array in files, stored at each commit.
+//! The number of rows of a ragged array in files, which each commit stores.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Ragged arrays in files, and snapshots of them.
+//! Ragged arrays in files: creates, opens, saves and loads them.
 
 use std::ops::ControlFlow;
 use std::path::Path;
