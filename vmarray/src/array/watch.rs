@@ -12,7 +12,7 @@ use crate::base::stats::{ChannelStats, Stats};
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
-/// A measurement of an array's work since the call of [`VirtualArray::watch`]. Accesses cost the same.
+/// A measurement of an array's work since the call of [`VirtualArray::watch`]. It slows no access.
 ///
 /// ```
 /// use vmarray::prelude::*;

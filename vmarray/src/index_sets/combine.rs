@@ -126,11 +126,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self.found(merge)
     }
 
-    /// Computes the join on the devices of `array`, and writes the results to a new array with the
-    /// same devices and page length. The call does not use the elements of `array`. If both sets are in
-    /// arrays that share the handle of one GPU, the GPU reads them in place, without a copy through the host.
-    /// The GPU needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128
-    /// MiB.
+    /// Computes the join on the devices of `array`, and writes the results to a new array with the same
+    /// devices and page length. The call does not use the elements of `array`. If both sets are in arrays
+    /// that share the handle of one GPU, the GPU reads them in place, without a copy through the host. It
+    /// needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128 MiB.
     ///
     /// If a set is elsewhere, such as in a file or in RAM, the call copies it to the devices in parts. Then
     /// [`memory_bytes`](Self::memory_bytes) limits the device memory, and the [order](Self#order) of results

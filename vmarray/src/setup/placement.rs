@@ -210,7 +210,7 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // Only the builder of an array creates mirrors.
+            // An array's builder handles this placement before, so this is a source's.
             Self::Mirrored => {
                 let reason =
                     "the home of a source is in RAM, and is not lost with a device; leave the placement out";
