@@ -1,4 +1,4 @@
-//! Reasons why a backend has no devices in this machine, such as a missing driver.
+//! Reasons why a backend finds no devices in this machine, such as a missing GPU driver.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Handles of a device's queues and allocations, and positions in its memory. Each handle has one owner; code
-//! that borrows the handle may use the object.
+//! Handles of a device's queues and allocations, and positions in device memory. Only the owner of a handle
+//! can release the object; code that borrows the handle can use the object.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -4,11 +4,10 @@
 //! the bytes. The copies of this module behave like one relaxed atomic access per byte: a race yields bytes
 //! of unspecified value, and no undefined behaviour. They do not order other accesses; use fences for that.
 //!
-//! Use [`read`] and [`write()`] if only one side may race and the other is private to the caller, as usual;
-//! use [`copy`] if both sides may race. The difference matters for pointers, not for speed. A reference to an
-//! atomic is a reference to mutable memory. Under Stacked Borrows, code must not create such a reference from
-//! a pointer that came from a `&[u8]`, not even to load (Tree Borrows allows it). Therefore the private side
-//! uses plain accesses.
+//! Use [`copy`] if both ranges may race. Use [`read`] and [`write()`] if only one range may race and the
+//! other is private to the caller. They access the private range without atomics, so this range may belong to
+//! a `&[u8]`. (Under Stacked Borrows, code must not make an atomic reference from a pointer that came from a
+//! `&[u8]`, not even for loads.) All of them are equally fast.
 //!
 //! On x86-64 and AArch64, copies are unaligned moves in inline assembly. On x86-64, long copies use the
 //! string move (`rep movsb`), which runs at the speed of `memcpy`. On other processors, under Miri, and under

@@ -1,4 +1,5 @@
-//! Routes: the methods by which a device can carry out copies, and the table that selects one.
+//! Routes: the methods by which a device can copy data, such as a copy engine or a kernel; and the table that
+//! selects the fastest route for each copy.
 
 /// A route: the method by which a device executes the copies of one call of
 /// [`submit`](crate::Device::submit), such as single driver calls or a kernel.

@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: measures workloads, and compares each with the hardware's limit and with other
 //! software that does the same work. (`cargo bench` runs the microbenchmarks of the crates.)
 //!
-//! The workloads are compiled only with xtask's feature `array`. An xtask without it builds and starts an
-//! optimised xtask that has it. That executable needs neither cargo nor sources, so it also runs elsewhere.
+//! The workloads are compiled only with xtask's feature `array`. An xtask without this feature builds and
+//! starts an optimised xtask with the feature. The optimised executable needs neither cargo nor sources, so
+//! it also runs on other machines.
 
 #[cfg(feature = "array")]
 mod elements;

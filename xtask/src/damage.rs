@@ -1,10 +1,10 @@
 //! `cargo xtask damage`: damages stored arrays, millions of times, and checks that no read is wrong.
 //!
-//! The cases are a test of `vmarray-store` (`store/damage.rs`), which runs some thousand of them; this
-//! command builds the test optimised and runs more. On machines without Rust, run the test program that
-//! `cargo test --release -p vmarray-store --lib --no-run` builds: `VMARRAY_DAMAGE_CASES=1000000
-//! VMARRAY_DAMAGE_RESUME=FILE PROGRAM store::damage --nocapture`. The same program also simulates losses of
-//! power: `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::crash_tests`.
+//! The cases are a test of `vmarray-store` (`store/damage.rs`). An ordinary run of this test has some
+//! thousand cases; this command builds the test optimised and runs more. On machines without Rust, run the
+//! test program that `cargo test --release -p vmarray-store --lib --no-run` builds:
+//! `VMARRAY_DAMAGE_CASES=1000000 VMARRAY_DAMAGE_RESUME=FILE PROGRAM store::damage --nocapture`. The same
+//! program also simulates losses of power: `VMARRAY_POWER_LOSSES=1000000 PROGRAM store::crash_tests`.
 
 use crate::project;
 use anyhow::Result;

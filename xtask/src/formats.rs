@@ -1,9 +1,10 @@
-//! `cargo xtask formats`: checks that files of vmarray-formats are readable by NumPy, zarr-python and xarray,
-//! and the reverse; and tests its stores with servers of the S3 protocol.
+//! `cargo xtask formats`: tests the crate vmarray-formats with other software. NumPy, zarr-python and xarray
+//! must read the files that the crate writes, and the crate must read theirs. Servers of the S3 protocol test
+//! its stores.
 //!
-//! The test `python` of that crate generates random files, and calls Python by
-//! `vmarray/formats/tests/peer.py`. The command installs the Python packages once, to the target folder. The
-//! package `vmarray/formats/servers` starts the servers: moto, which Python runs, and a server built with the
+//! The test `python` of the crate generates random files, and calls Python by
+//! `vmarray/formats/tests/peer.py`. The command installs the Python packages once, in the target folder. The
+//! package `vmarray/formats/servers` starts the servers: moto (in Python), and a server built with the Rust
 //! crate s3s-fs.
 
 use crate::project;

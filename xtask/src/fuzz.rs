@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: runs the fuzz targets of vmarray/fuzz, with libFuzzer and AddressSanitizer.
 //!
-//! cargo-fuzz need not be installed, because the command passes the flags of cargo-fuzz itself. If it is
+//! The command needs no cargo-fuzz, because it passes the flags that cargo-fuzz would pass. If cargo-fuzz is
 //! installed, `cargo fuzz run` works in that folder as well.
 
 use crate::project;

@@ -8,11 +8,11 @@
 //!   [`ROW_LEAST`].
 //! - The command measures a noisy row again while the run is on schedule: each row has an equal share of
 //!   [`SECONDS`].
-//! - A row is listed and not judged if the 95 % interval of the old build against itself reaches further
-//!   than [`NOISE_MOST`] from 1.
-//!   If fewer than half of the rows are judged, the command fails.
-//! - A group fails if the upper end of the interval of the geometric mean of its judged rows is below
-//!   [`GROUP_LEAST`].
+//! - A row is listed but not judged if it is too noisy: if the 95 % interval of the old build's ratio to
+//!   itself reaches further than [`NOISE_MOST`] from 1. If fewer than half of the rows are judged, the
+//!   command fails.
+//! - A group of rows fails if the upper end of the 95 % interval of the geometric mean of its judged rows is
+//!   below [`GROUP_LEAST`].
 //!
 //! The report ends with the rows of the list that this machine cannot measure.
 

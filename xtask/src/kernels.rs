@@ -1,5 +1,5 @@
-//! `cargo xtask kernels`: generates random kernels, and runs each twice: as a Rust function, and in the
-//! interpreter of its lowered form.
+//! `cargo xtask kernels`: generates random kernels, and runs each kernel twice on the host: as a compiled
+//! Rust function, and in the interpreter of kernels that are translated for devices.
 //!
 //! Both runs must return the same bits, except for NaNs, and agree on out-of-bounds accesses.
 

@@ -1,13 +1,17 @@
 //! `cargo xtask kills`: crash tests that repeatedly kill a program while it writes to an array in files.
 //!
-//! The threads of a child process write elements, one or many in a call, and sync the array. They also write
-//! to a mapped file, which outlives the process. It has two versions of each element: the version of the
-//! write in progress, and the version of the last successful sync. The parent process kills the child at a
-//! random moment, even while it opens the files. Afterwards each element must be whole, and its version
-//! between the two. For every second array shape, the threads also append elements. Then the array must be at
-//! least as long as at the last successful sync, and each thread's elements must be without gaps. The
-//! operating system keeps all writes that it received. So this does not test a loss of power, which tests of
-//! the store simulate.
+//! The threads of a child process write elements, one or many in a call, and sync the array. The parent
+//! process kills the child at a random moment, even while the child opens the files, and then checks the
+//! array:
+//!
+//! - Each element must be whole. A mapped file, which outlives the child, records two versions of each
+//!   element: of the write in progress, and of the last successful sync. The element's version must be
+//!   between the two.
+//! - For every second array shape, the threads also append elements. The array must be at least as long as at
+//!   the last successful sync, and each thread's elements must be without gaps.
+//!
+//! The operating system keeps all writes that it received, so this is no test of a loss of power. Tests of
+//! the store simulate losses of power.
 
 use crate::arrays::KillsArgs;
 use anyhow::{Context, Result, bail, ensure};

@@ -1,5 +1,5 @@
 //! `cargo xtask ptx`: compiles the CUDA kernels to PTX text that every supported driver accepts, and packs
-//! the PTX texts of a folder into one file. It needs only clang, no CUDA toolkit.
+//! the PTX texts of a folder into one file. The command needs only clang, no CUDA toolkit.
 
 use crate::project;
 use crate::steps::Outcome;

@@ -1,16 +1,17 @@
 //! `cargo xtask soak`: threads and tasks access elements of arrays for a long time, on every available
 //! device, and check each value.
 //!
-//! Each element belongs to one thread or task. Only this owner writes it and knows its version; all threads
-//! and tasks read it. A value encodes its element's index, so a reader detects torn, lost, stale or misplaced
-//! values. The owner expects the version that it wrote last; after a failed write, that version or the one
-//! before. All other readers expect a version no older than the last one they saw. In some rounds devices
+//! Each element belongs to one thread or task (its owner). Only the owner writes the element; all threads and
+//! tasks read it. A value encodes the element's index and a version, so a reader detects torn, lost, stale or
+//! misplaced values. The owner expects the version that it wrote last; after a failed write, that version or
+//! the one before. Other readers expect a version no older than the last one they saw. In some rounds devices
 //! occasionally fail copies. In rounds with mirrors, ten times a device is lost and rebuilt, and no call may
 //! fail. In other rounds the array moves ten times to other devices.
 //!
-//! Each round creates an array of random shape; its printed seed repeats the round. If no thread progresses
+//! Each round creates an array of random shape; the printed seed repeats the round. If no thread progresses
 //! for a minute, the process ends with a message. After each round the program drops the array and measures
-//! resident memory. If even the least of many rounds is far above the beginning, memory leaks.
+//! resident memory. The program reports a leak if the minimum of the last rounds is far above the minimum of
+//! the first rounds.
 
 use crate::arrays::SoakArgs;
 use anyhow::{Context, Result, anyhow, bail, ensure};

@@ -1,9 +1,9 @@
-//! Alternating measurements of two programs, OLD and NEW, with the same rows (workloads) of a benchmark.
+//! Alternating measurements of two benchmark programs, OLD and NEW, on the same rows (measured workloads).
 //!
-//! A driver starts several processes of both programs. Each process sets up a row and waits, so only one
-//! process runs at a time. Several processes are necessary because a process's memory addresses make it
-//! faster or slower until it ends. The processes set up at the same time, which costs little on a machine
-//! with many cores. Processes of OLD and NEW alternate, so the machine's slow drifts affect both alike.
+//! The driver (the command `compare` or `gate`) starts several processes of both programs. Each process sets
+//! up a row and waits, so only one process measures at a time. The driver needs several processes, because a
+//! process's memory addresses make it faster or slower until it ends. Processes of OLD and NEW alternate, so
+//! slow drifts of the machine's speed affect both alike.
 //!
 //! A program prints `turn: row NAME` after it has set up a row. The driver then writes `go` or `next`. After
 //! `go` the program measures once and prints `turn: time SECONDS`, the time of a unit of work. After `next`

@@ -1,4 +1,5 @@
-//! The context of each check of the suite: the device under test, limits, and shorthands for its calls.
+//! The argument of each conformance check: the device under test, limits, and shorthands for calls of the
+//! device.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Conformance checks of kernels with native code: PTX, OpenCL C or a Rust function, which the device runs
-//! instead of compiling the kernel's body.
+//! Conformance checks of kernels with native code (PTX, OpenCL C or a Rust function). The device runs the
+//! native code instead of compiling the kernel's portable body.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Conformance checks of group operations in kernels (barriers, operations across lanes, atomics). The
-//! results must equal the kernel interpreter's.
+//! Conformance checks of kernels whose threads work in groups (barriers, operations across lanes, atomics).
+//! The results must equal the kernel interpreter's.
 
 use backend_api::Elements;
 use backend_api::kernel::{

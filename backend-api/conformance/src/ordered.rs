@@ -1,5 +1,5 @@
 //! Conformance checks of kernels with stores to any element, elements with several fields, and
-//! release/acquire between items. The results must equal the kernel interpreter's.
+//! release/acquire between items (GPU threads). The results must equal the kernel interpreter's.
 
 use backend_api::kernel::{
     Access, ArrayDecl, Binary, Body, Builtin, Memory, Op, Place, Reg, Rmw, Scope, Space, Type, ViewDecl,

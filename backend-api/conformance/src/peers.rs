@@ -1,4 +1,4 @@
-//! Conformance checks of direct access to another device's memory, for devices of one process.
+//! Conformance checks of direct access to another device's memory, if both devices belong to one process.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! [`Scene`], a test helper: executes each request on a device and on a naive model, and compares all memory.
+//! [`Scene`], a test helper: executes each request on a device and on a naive model, and compares the memory
+//! of the two.
 
 use backend_api::expr::{Action, Geometry, Partial, Program};
 use backend_api::{

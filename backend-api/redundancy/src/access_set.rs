@@ -1,4 +1,5 @@
-//! The memory ranges that a request reads and writes. The wrappers order conflicting requests by them.
+//! The memory ranges that a request reads and writes. Devices that wrap other devices use the ranges to find
+//! conflicting requests, and execute these in order.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Specialization keys: the parts of a compute request that its kernels' code depends on. Backends that
-//! generate code cache kernels by these keys.
+//! Specialization keys: the parts of a compute request on which the code of its kernels depends. Backends
+//! that generate code cache the compiled kernels by these keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;

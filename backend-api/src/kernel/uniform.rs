@@ -1,4 +1,5 @@
-//! Uniformity analysis of kernels: refuses a barrier that only some items of a group may reach.
+//! Uniformity analysis of kernels: refuses a kernel if only some items (threads) of a group may reach a
+//! barrier.
 
 use super::{Body, Builtin, Op, SubgroupOp};
 use crate::{Error, ErrorKind, Result};

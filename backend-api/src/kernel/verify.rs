@@ -1,4 +1,5 @@
-//! The verifier of kernel bodies: structure, types, and a write of each register before its first read.
+//! The verifier of kernel bodies: checks their structure and types, and that each register is written before
+//! it is read.
 
 use super::{Access, Body, Memory, Op, Place, Reg, Rmw, ScalarFunction, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result, Search};

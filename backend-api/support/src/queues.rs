@@ -1,4 +1,4 @@
-//! A device's table of its queues, by id. It also stores the last ticket of each queue that has ended.
+//! The table of a device's queues, by id. For each released queue, the table keeps the last ticket.
 
 use std::sync::Arc;
 

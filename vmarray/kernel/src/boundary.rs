@@ -1,5 +1,5 @@
-//! Boundary modes for kernels that read an [`Anywhere`](crate::Anywhere), such as clamping. Each function
-//! maps an index outside of an axis, at any distance, to the index of the element to read instead.
+//! Boundary modes, such as clamping, for kernels that read an array by index ([`Anywhere`](crate::Anywhere)).
+//! Each function maps an index beyond the ends of an axis to the index of the element to read instead.
 //!
 //! ```
 //! use vmarray_kernel::{Anywhere, At, Own, boundary, kernel, run_on_host};

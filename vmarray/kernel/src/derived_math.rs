@@ -1,8 +1,8 @@
 //! Methods of numbers for kernels, such as `abs_diff` and `powi`, composed of basic operations. They are
 //! kernel functions, so the host and all devices run the same source.
 //!
-//! They give the results of Rust's methods of the same names, but never panic: sums wrap, and division by
-//! zero follows the [rule table](backend_api::expr).
+//! The methods return the results of Rust's methods of the same names, but never panic: sums wrap, and
+//! division by zero follows the [rule table](backend_api::expr).
 
 #[cfg(feature = "num-complex")]
 pub use crate::complex::*;

@@ -1,7 +1,8 @@
 //! 16-bit floats of the crate `half` as values in kernels.
 //!
-//! Memory stores them as 16 bits. Operators compute in `f32`, and round the result to nearest even. For `+`,
-//! `-`, `*` and `/` this is the correctly rounded result, because `f32` has more than twice as many digits.
+//! Memory stores each float as 16 bits. Operators compute in `f32`, and round the result to nearest even. For
+//! `+`, `-`, `*` and `/` this equals the correctly rounded result: the significand of `f32` has more than
+//! twice as many bits, so rounding twice is harmless.
 
 use crate::layout::{KernelType, Layout, LayoutField};
 use crate::rules::Half;

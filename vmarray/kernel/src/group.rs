@@ -1,9 +1,10 @@
-//! Operations of a whole group of items (a thread block): sums, prefix sums, and ranks of equal digits. They
-//! are kernel functions. All items of the group call them together, like `barrier()`.
+//! Operations of a whole group of items (a thread block of GPU threads): sums, prefix sums, and ranks of
+//! equal digits. The operations are kernel functions. All items of the group call them together, like
+//! `barrier()`.
 //!
-//! The group's length must be a multiple of 32 items. `parts` is group memory for the call, with one element
-//! for every 32 items; a kernel can use it again after the call. Items beyond the end of the result also
-//! contribute the value that they pass.
+//! The group's length must be a multiple of 32 items. `parts` is group (shared) memory for the call, with one
+//! element for every 32 items; a kernel can use this memory again after the call. Items beyond the end of the
+//! result array also contribute their values.
 //!
 //! ```
 //! use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};

@@ -1,5 +1,6 @@
-//! Declarations of group operations for rustc's type checks. They are never called, because kernels with
-//! groups run only in lowered form, also on the host.
+//! Declarations of group operations (of a thread block), with which rustc checks the types in a kernel.
+//! Nothing calls these functions: kernels with groups run only after their translation for devices, also on
+//! the host.
 
 /// Converts the extent of a group along an axis to `u32`.
 pub const fn group_extent(len: usize) -> u32 {

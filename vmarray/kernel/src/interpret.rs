@@ -1,4 +1,5 @@
-//! Interpretation of lowered kernels on the host. Tests compare devices and the host form with it.
+//! Interpretation of lowered kernels (translated for devices) on the host. Tests compare its results with
+//! devices and with the kernels that rustc compiled.
 
 mod argument;
 

@@ -2,10 +2,10 @@
 //! are kernel functions, so the host and all devices compute the same bits.
 //!
 //! No function uses fused multiply-add. Each function reduces its argument to a short interval. If the
-//! rounding error of the reduction matters, a second number stores it. The polynomials have minimax
-//! coefficients, computed by Sollya's `fpminimax`. Double-word products and sums follow Dekker and Knuth;
-//! `ln` follows fdlibm; `sin`, `cos` and `tan` multiply by the significant bits of 2/π in integers (Payne,
-//! Hanek).
+//! rounding error of the reduced argument matters, a second float holds the error. The polynomials have
+//! minimax coefficients, computed by Sollya's `fpminimax`. Double-word products and sums follow Dekker and
+//! Knuth; `ln` follows fdlibm; `sin`, `cos` and `tan` multiply by the significant bits of 2/π in integers
+//! (Payne, Hanek).
 //!
 //! | function | maximum error in ulps |
 //! |---|---|

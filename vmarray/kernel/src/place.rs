@@ -1,4 +1,5 @@
-//! [`At`], the kernel parameter for an item's place: the indices of its element along the axes of an array.
+//! [`At`], the kernel parameter with an item's (GPU thread's) position: the indices of its element along the
+//! axes of an array.
 
 mod domain;
 

@@ -1,7 +1,8 @@
-//! Functions for the operators, indices and methods in kernels. `#[kernel]` replaces operators by calls of
-//! them in the code that runs on the host.
+//! Functions for the operators, indices and methods in kernels that run on the host: the attribute
+//! `#[kernel]` replaces each operator by a call of such a function.
 //!
-//! They implement the rule table of `backend_api::expr`, such as wrapping sums, which every device follows.
+//! The functions implement the rule table of `backend_api::expr`, such as wrapping sums, which every device
+//! follows.
 
 use crate::layout::ElementMemory;
 use crate::number::{Float, KernelBits, KernelInteger, KernelNumber, KernelScalar, KernelSigned, Rounded};

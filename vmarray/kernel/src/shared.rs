@@ -1,5 +1,5 @@
-//! Kernel parameters for data that items share: memory of their group, elements that they change by atomics,
-//! and elements that they append.
+//! Kernel parameters for data that items (GPU threads) share: memory of their group (thread block), elements
+//! that they change by atomics, and elements that they append.
 
 use crate::KernelType;
 use crate::interpret::InterpreterArgument;

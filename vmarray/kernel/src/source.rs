@@ -1,4 +1,5 @@
-//! Arguments of kernels that run on the host: slices of the program, or memory of a device on the CPU.
+//! Argument types for kernels that run on the host: slices of the program, or memory of a device that runs on
+//! the CPU.
 
 use crate::layout::{ElementMemory, Layout};
 use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};

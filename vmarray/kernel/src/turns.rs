@@ -1,4 +1,5 @@
-//! Time limits of kernels on the host: a loop ends when its item has exceeded the limit of the launch.
+//! Time limits of kernels on the host: a loop ends when its item (simulated GPU thread) has exceeded the
+//! launch's time limit.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,5 @@
-//! Parameter types of launched kernels, such as an item's own element.
+//! Parameter types of launched kernels, such as [`Own`](crate::Own): the element that belongs to an item (GPU
+//! thread).
 
 use crate::KernelType;
 use crate::interpret::InterpreterArgument;

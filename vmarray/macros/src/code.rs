@@ -1,5 +1,5 @@
-//! The code that `#[kernel]` generates for a part of a kernel, in three forms: Rust code for the host, Rust
-//! code for type inference, and a syntax tree.
+//! The code that `#[kernel]` generates for a part of a kernel, in three forms: Rust code that runs on the
+//! host, Rust code from which rustc infers types, and a syntax tree for devices.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;

@@ -1,4 +1,4 @@
-//! The methods that kernels support, with their numbers of arguments; and advice for other methods.
+//! The methods that kernels support, with their numbers of arguments; and advice in errors for other methods.
 
 /// The types of numbers that kernels support.
 pub const NUMBER_TYPES: [&str; 12] =

@@ -1,4 +1,5 @@
-//! Spans of generated code, set to the user's tokens, because rustc reports errors at the spans.
+//! Source positions (spans) of generated code: the functions set them to the user's tokens, because rustc
+//! reports errors there.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 

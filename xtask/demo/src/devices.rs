@@ -1,4 +1,4 @@
-//! Selects the devices that a command uses; also the command `cargo xtask devices`, which lists them.
+//! Selects the devices on which a command runs. Also implements `cargo xtask devices`, which lists them.
 
 use crate::DevicesArgs;
 use crate::report::line;

@@ -1,5 +1,5 @@
 //! Reads a FASTA file into memory in the layout of the genome store: all records one after another, each
-//! aligned to a whole word.
+//! starting at a whole word.
 
 use crate::letters::{self, Code};
 use crate::pack::BASES;

@@ -2,7 +2,8 @@
 //! all its strains (mutated copies).
 //!
 //! The file stores each genome as a header row, then a row of words for each record of each strain. The demo
-//! syncs the file after the last row of a genome, so an interrupted run leaves the former state.
+//! syncs (commits) the file only after the last row of a genome. After an interrupted run, the file therefore
+//! has only complete genomes.
 
 use crate::genome::Genome;
 use crate::letters::Code;

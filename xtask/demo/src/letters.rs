@@ -1,8 +1,7 @@
 //! 4-bit codes of the IUPAC nucleotide letters: one bit for each base that the letter may represent.
 //!
-//! A is 1, C 2, G 4, T 8; R (A or G) is 5, N (any base) is 15, a gap is 0. So there are sixteen letters, and
-//! each code is a letter. The code reads lower case (soft masking) as upper case, U as T, and `.` as a gap,
-//! so it loses these three differences.
+//! A is 1, C 2, G 4, T 8; R (A or G) is 5, N (any base) is 15, a gap is 0. The encoder reads lower case (soft
+//! masking) as upper case, U as T, and `.` as a gap, so decoding cannot restore these differences.
 
 /// Code of a nucleotide letter: a number below 16.
 pub type Code = u8;

@@ -1,5 +1,5 @@
-//! The demo of the library: a genome store, a Mandelbrot image, and an image that kernels filter. Each is in
-//! an array larger than its cache.
+//! The demo of the library: a genome store, a Mandelbrot image, and an image that kernels filter. Each job's
+//! array is larger than its cache.
 
 pub mod devices;
 mod filter;

@@ -1,8 +1,8 @@
 //! Searches a genome store for a motif, a short sequence of bases, on both strands.
 //!
-//! The devices compare whole words of eight bases. A motif of at least 15 bases always covers one whole word;
-//! its bases there depend only on the motif's offset in its first word. So eight searches per strand find all
-//! candidates. The host then verifies each candidate by a comparison with the neighbouring words.
+//! The devices compare only whole words of eight bases. A motif of at least 15 bases always covers one whole
+//! word. The word's contents depend only on the motif's offset, 0 to 7, in its first word. Eight searches per
+//! strand therefore find all candidates. The host then compares each candidate with the whole motif.
 
 use crate::letters::{self, Code};
 use crate::pack::{self, BASES};

@@ -1,5 +1,5 @@
-//! Verifies all data that the demo reads from a genome store. It computes the strains again from the FASTA
-//! file's bases, without an array, and searches the motif base by base.
+//! Verifies all data that the demo reads from a genome store. Computes the strains (mutated copies) again
+//! from the bases of the FASTA file, without an array, and searches for the motif base by base.
 
 use crate::genome::Genome;
 use crate::motif::Motif;

@@ -1,4 +1,5 @@
-//! Counts instructions of accesses of an array and a `Vec`, and compares them with known counts.
+//! Counts the instructions of accesses to an array and to a `Vec`, and compares the counts with expected
+//! counts.
 
 use anyhow::{Result, bail, ensure};
 use std::arch::asm;

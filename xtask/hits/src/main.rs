@@ -1,8 +1,9 @@
 //! The program behind `cargo xtask hits`: counts the instructions of an access to a cached page.
 //!
-//! The program sets the processor's trap flag, and the system then sends a signal after each instruction. So
-//! the counts are exact, and equal in each run and on each processor. No hardware counter is necessary, which
-//! virtual machines often lack. The table is for rustc 1.95 with the release profile.
+//! The program sets the processor's trap flag, so the processor stops after each instruction, and a signal
+//! handler counts it. The counts are therefore exact, and equal in each run and on each processor. Hardware
+//! counters, which virtual machines often lack, are not necessary. The table of expected counts is for rustc
+//! 1.95 with the release profile.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod counting;

@@ -1,4 +1,4 @@
-//! Builds the executable that has a command of `cargo xtask`, and runs it.
+//! Builds and runs the executable that implements a command of `cargo xtask`.
 
 use std::io;
 use std::process::{Command, ExitCode};

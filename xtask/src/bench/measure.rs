@@ -1,4 +1,4 @@
-//! Measures functions of a benchmark: starts threads together, repeats, and computes medians and spread.
+//! Measures a benchmark's functions: starts their threads together, repeats, and computes medians and spread.
 
 pub use super::record::{Effort, Summary, Unit};
 use anyhow::Result;

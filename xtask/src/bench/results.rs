@@ -1,4 +1,5 @@
-//! Rows of a benchmark run: each row measures several contenders with the same work and keeps their results.
+//! Rows of a benchmark run: each row measures several contenders (the array, and other software) with the
+//! same work, and keeps their results.
 
 use super::measure::{Sample, Series, Summary, repeat};
 pub use super::record::{Entry, Measurements, Role, Row};

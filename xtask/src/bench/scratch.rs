@@ -1,4 +1,4 @@
-//! Files that benchmarks create: their temporary paths, and their removal from the system's page cache.
+//! Files that benchmarks create: their temporary paths, and their removal from Linux's page cache.
 
 use anyhow::Result;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! Finds circles of files: files of one crate that use each other, directly or through further files.
 //!
-//! A file uses another one if its code names an item that the other one defines. Re-exports, tests and
+//! A file uses another file if its code names an item that the other file defines. Re-exports, tests and
 //! imports for documentation do not count. The check does not see items that macros define.
 
 use super::parsed::parsed;

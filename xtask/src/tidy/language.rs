@@ -1,8 +1,8 @@
 //! Counts the lines of comments and documentation that contain certain words, and compares the counts with
 //! the budget in `language-budget.toml`.
 //!
-//! The check fails if a word exceeds both its limits: its budget, in lines, and its goal, in lines per
-//! thousand. Budgets only fall: [`Budget::tighten`] lowers them to the present counts.
+//! The check fails if a word exceeds both its budget (a number of lines) and its goal (lines per thousand).
+//! Budgets only fall: [`Budget::tighten`] lowers them to the present counts.
 
 use super::prose;
 use crate::project;

@@ -1,8 +1,7 @@
 //! Counts the lines of Rust code without tests.
 //!
-//! All lines count: code, comments, documentation and blank lines. Not counted are files of tests
-//! (`tests.rs`, files below a folder `tests`, modules that their parents declare for tests) and items for
-//! tests.
+//! All lines count: code, comments, documentation and blank lines. Not counted are items for tests and files
+//! of tests: `tests.rs`, files below a folder `tests`, and modules under `#[cfg(test)]`.
 
 use super::circles::{attributes, is_for_tests};
 use super::parsed::parsed;

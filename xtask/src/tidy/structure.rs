@@ -1,12 +1,13 @@
-//! Counts lines without tests, files in circles, files with `unsafe`, long functions, and functions with many
-//! arguments, and compares the counts with the budget in `structure-budget.toml`.
+//! Checks the budget of the code's structure in `structure-budget.toml`: limits for the numbers of lines
+//! without tests, files that use each other in circles, files with `unsafe`, long functions, and functions
+//! with many arguments.
 //!
 //! A function that is a table may be long. It is a table if its last expression is a `match` whose arms have
 //! at most [`ARM_LINES_MAX`] lines each, after at most [`LETS_MAX`] `let` statements and no others. A
 //! function of a foreign interface (`extern "C"`) may have the arguments that the interface requires, and a
 //! kernel one argument for each view.
 //!
-//! Each count may fall and never rise; [`Budget::tightened`] lowers the budget to the present counts.
+//! A count must not rise above its limit; [`Budget::tightened`] lowers the limits to the present counts.
 
 use super::circles::{self, Modules, is_test};
 use super::parsed::parsed;

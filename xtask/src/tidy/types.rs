@@ -1,9 +1,9 @@
 //! Checks that a type's name occurs only once in all libraries.
 //!
 //! The check compares the structs, enums, unions, traits and type aliases of the workspace's libraries that
-//! are visible outside of their module. It does not see types of tests and types that macros define.
-//! Alternatives of one type for different configurations count as one type if they are in one file or in the
-//! files [`ALTERNATIVES`]. Each crate may define the names in [`CONVENTIONAL`] once.
+//! are visible outside of their module. It does not see types of tests and types that macros define. Types of
+//! one name for different configurations count once if they are in one file or in the files [`ALTERNATIVES`].
+//! Each crate may define the names in [`CONVENTIONAL`] once.
 
 use super::circles::{self, is_test};
 use super::parsed::parsed;

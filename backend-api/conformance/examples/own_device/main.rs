@@ -1,7 +1,7 @@
 //! Runs the conformance suite on a minimal backend of about 200 lines (`device.rs`): `cargo run -p
 //! vmarray-conformance --example own_device`.
 //!
-//! The suite skips the checks of requests that the device does not support.
+//! The suite skips checks of requests that the device does not support, and reports the skipped checks.
 
 mod device;
 

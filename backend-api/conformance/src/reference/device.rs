@@ -1,7 +1,7 @@
 //! A simple device that supports all requests. Tests compare other devices with this device.
 //!
 //! The device keeps its memory in vectors, and completes all work of a call before the call returns.
-//! Therefore no ticket is ever pending. The rest of the file is necessary in every backend: tables of
+//! Therefore no ticket is ever pending. A real backend needs the other parts of this file too: tables of
 //! handles, checks of requests, and tickets.
 
 use std::ptr::NonNull;

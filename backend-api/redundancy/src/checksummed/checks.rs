@@ -1,4 +1,5 @@
-//! Pending verifications of checksums: the device makes them when the copies of the data have ended.
+//! Pending verifications of checksums: the [`Checksummed`](super::Checksummed) device verifies data when the
+//! copy of the data to the host has ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

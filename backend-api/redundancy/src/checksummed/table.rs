@@ -1,4 +1,4 @@
-//! The table of the checksums of a device's buffers. Each checksum covers a unit: a range of fixed length.
+//! The table of the checksums of a device's buffers. Each checksum covers a fixed number of bytes (a unit).
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! The state that a mirror's handles and tasks share, and the observation of its tickets (poll, wait, wake).
+//! The state that a mirror's handles and tasks share. Also polls and waits for the mirror's tickets, and
+//! wakes tasks.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,5 @@
-//! One device of a mirror, and the translation of a request's memory ids from the mirror's to the device's.
+//! One device of a mirror (a member). Translates the memory ids in a request: from ids of the mirror to ids
+//! of the member.
 
 use std::ops::Range;
 use std::sync::Arc;

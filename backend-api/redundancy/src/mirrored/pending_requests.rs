@@ -1,4 +1,5 @@
-//! Owned copies of submitted requests. If a device fails, the mirror repeats the request on another device.
+//! Owned copies of the requests that a program submitted to a mirror. If a device fails, the mirror repeats
+//! its requests on another device.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Deferred wake-ups: a thread runs a task's waker only after it has released all locks of the mirror.
+//! Deferred wake-ups of tasks: a thread runs a waker only after the thread has released all locks of the
+//! mirror, because the waker may call the mirror.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;

@@ -1,4 +1,5 @@
-//! Execution of a launch on the host, by a native kernel or the interpreter, with a report of failed items.
+//! Execution of a launch on the host, by a native kernel or the interpreter. Reports the items (GPU threads)
+//! that failed.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

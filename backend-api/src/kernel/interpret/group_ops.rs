@@ -1,9 +1,10 @@
-//! Interpretation of kernels whose items work in groups. The interpreter decodes each operation once, and
-//! then executes it for all items that have reached it.
+//! Interpretation of kernels whose items (GPU threads) work in groups. The interpreter decodes each operation
+//! once, and then executes it for all items that have reached the operation.
 //!
-//! Items that take another branch wait at the point at which both branches join. This is the end of an `If`,
-//! the end of the block or loop that they leave, or the next iteration of their loop. All items of a group
-//! therefore reach a barrier at the same time, and the barrier needs no code.
+//! If items take different branches, the items of one branch wait at the point at which the branches join.
+//! This is the end of an `If`, the end of the block or loop that the items leave, or the next iteration of
+//! their loop. All items of a group therefore reach a barrier at the same time, and the interpreter needs no
+//! code for barriers.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The interpreter's state of a launch and of each item, and the execution of single operations.
+//! The interpreter's state of a launch and of each item (GPU thread), and the execution of single operations.
 
 use std::sync::atomic::{Ordering, fence};
 

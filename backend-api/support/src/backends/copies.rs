@@ -1,4 +1,4 @@
-//! Merging of adjacent copies, because one driver call for several copies costs less.
+//! Merging of adjacent copies: one driver call for several copies costs less than a call for each.
 
 use backend_api::Transfer;
 

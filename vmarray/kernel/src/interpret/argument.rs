@@ -1,4 +1,4 @@
-//! Arguments for the parameters of a kernel that the interpreter runs.
+//! Arguments that a program passes to a kernel when the interpreter runs the kernel.
 
 use crate::KernelType;
 

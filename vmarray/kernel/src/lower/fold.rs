@@ -1,4 +1,5 @@
-//! Constant folding in kernels: literals, operations that change nothing, and divisions by powers of two.
+//! Constant folding in kernels: evaluates operations on literals, removes operations that change nothing, and
+//! simplifies divisions by powers of two.
 
 use backend_api::expr::{Binary, Number as _, Type};
 

@@ -1,4 +1,5 @@
-//! The state of lowering for one kernel function while lowering inlines it.
+//! The state of lowering (the translation for devices) for one kernel function while lowering inlines the
+//! function.
 
 use super::value::LoweredValue;
 use crate::inferred_types::Definition;

@@ -1,5 +1,5 @@
-//! Launch variants of a lowered kernel. A launch passes extents and other numbers as scalars; its remaining
-//! properties, such as boundary modes, select the variant.
+//! Launch variants: versions of a lowered kernel that differ in their code. Properties of a launch, such as
+//! boundary modes, select the variant. The launch passes array extents and other numbers as scalars.
 
 use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;

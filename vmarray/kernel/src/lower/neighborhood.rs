@@ -1,4 +1,5 @@
-//! Neighbourhoods: the elements near an item's own element, which a kernel reads by position.
+//! Neighbourhoods: the elements near an item's (GPU thread's) own element, which a kernel reads by relative
+//! position.
 
 use super::value::{LoweredValue, ScalarOperand};
 use crate::stencil::Mode;

@@ -1,7 +1,9 @@
-//! Lowering of the items' positions in an array of several axes, and of reads at positions.
+//! Lowering (translation for devices) of the items' positions in an array of several axes, and of reads at
+//! positions.
 //!
-//! Reads at constant distances from the item share one branch before the loads. The branch computes the
-//! boundary values; items far from the edges skip it. The code therefore needs no branches between the loads.
+//! Reads at constant distances from the item (GPU thread) share one branch before the loads. In this branch,
+//! items near an edge compute their boundary values; other items skip it. The code therefore needs no
+//! branches between the loads.
 
 use super::launch_variant::{OUTSIDE, PLACE, SHORT_MAX};
 use super::neighborhood::{BoundaryElement, Neighborhood, NeighborhoodAxis};

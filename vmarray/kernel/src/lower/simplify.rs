@@ -1,4 +1,5 @@
-//! Simplification of a lowered body: turns arrays into registers, and removes unused results.
+//! Simplification of a lowered kernel body: turns arrays with constant indices into registers, and removes
+//! unused results.
 
 use backend_api::kernel::{Access, ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
 use std::collections::{BTreeSet, HashMap};

@@ -1,4 +1,5 @@
-//! Tables of a lowered kernel: its array parameters and constant arrays, which devices keep as constants.
+//! Tables of a lowered kernel: its array parameters and constant arrays, which devices keep in constant
+//! memory.
 
 use super::value::{Leaf, Node};
 use crate::layout::Layout;

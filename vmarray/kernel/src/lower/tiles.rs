@@ -1,7 +1,8 @@
-//! Lowering of kernels whose groups each compute a tile of a result with several axes.
+//! Lowering (translation for devices) of kernels with groups that each compute one tile of the result array.
 //!
-//! Items write their elements to temporary memory in tile order, because the elements of a tile are not
-//! contiguous in the result. A second kernel then moves the elements to their positions in the result.
+//! Items (GPU threads) write their elements to temporary memory, tile after tile, because the elements of a
+//! tile are not contiguous in the result. A second kernel then moves the elements to their positions in the
+//! result.
 
 use super::launch_variant::{OUTSIDE, PLACE};
 use super::value::{BoundsCheck, ElementIndex, Leaf, LoweredValue, Node, ScalarOperand};

@@ -1,4 +1,5 @@
-//! Kernel values during lowering. Each consists of scalars, stored in constants, registers, arrays or views.
+//! Representation of a kernel's values during lowering: each value consists of scalars, which are in
+//! constants, registers, local arrays or views (device memory).
 
 use crate::layout::Layout;
 use backend_api::kernel::{Reg, Type};

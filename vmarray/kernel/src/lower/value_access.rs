@@ -1,4 +1,4 @@
-//! Reads, writes and allocations of kernel values during lowering.
+//! Reads, writes and allocations of a kernel's values (scalars, structs, arrays) during lowering.
 
 use super::value::{Allocated, BoundsCheck, ElementIndex, Leaf, LoweredValue, Node, ScalarOperand};
 use super::{Lower, Result};

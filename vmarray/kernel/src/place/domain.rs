@@ -1,4 +1,5 @@
-//! The domain of a launch: its range of items (one per element) along each axis of the result array.
+//! The domain of a launch: along each axis of the result array, the range of indices for which items (GPU
+//! threads) run.
 
 use crate::lower::AxisPart;
 

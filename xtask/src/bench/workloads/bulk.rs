@@ -1,5 +1,5 @@
-//! Benchmark workloads on ranges: copies to and from buffers by one or all threads; one call for a long
-//! range.
+//! Benchmark workloads that copy ranges to and from buffers, by one thread or by all threads, and one that
+//! copies a long range in one call.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Sample, Unit, calls, on_threads};

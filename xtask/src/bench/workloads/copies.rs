@@ -1,4 +1,5 @@
-//! Benchmark workloads that copy whole arrays to other arrays. Linked devices copy directly.
+//! Benchmark workloads that copy whole arrays to other arrays. Devices with a direct link copy without the
+//! host.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};

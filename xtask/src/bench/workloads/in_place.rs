@@ -1,4 +1,5 @@
-//! Benchmark workloads that read, overwrite and update page slices of a large array in order, in place.
+//! Benchmark workloads that go through a large array page by page, and read, overwrite or update each page's
+//! slice in the cache.
 
 use crate::bench::managed::ManagedMemory;
 use crate::bench::measure::{Unit, timed};

@@ -1,5 +1,5 @@
 //! Benchmark workloads that run Rust kernels on arrays, compared with CUDA C kernels if `nvcc` exists. The
-//! time includes the launch and the wait; both kernels are measured alternately.
+//! time includes the launch and the wait for its end; runs of the Rust and the CUDA C kernel alternate.
 
 use crate::bench::measure::{Sample, Unit, calls};
 use crate::bench::native::{Native, NativeMemory};

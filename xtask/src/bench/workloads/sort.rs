@@ -1,5 +1,5 @@
 //! Benchmark workloads of sorts: whole arrays of random keys, random keys with values, operations based on
-//! sorts, and memory of the program that is longer than its device memory.
+//! sorts, and host memory that is larger than the device memory.
 //!
 //! `sort.cu`, in the same folder, sorts the same data by NVIDIA's CUB; compile and run it by hand.
 

@@ -1,8 +1,8 @@
-//! Benchmark workloads for tuning: default settings, settings by hand (page length, channels, read-ahead),
-//! and the settings that a device profile advises.
+//! Benchmark workloads for tuning. They compare three kinds of settings: the defaults, the settings that a
+//! device profile advises, and settings chosen by hand (page length, channels per device, read-ahead).
 //!
-//! The benchmark first measures a workload with all settings. Then it measures the best ones again, together
-//! with the defaults and the advice, because the best of many noisy numbers is biased.
+//! The benchmark measures all settings, then the best ones again together with the defaults and the advice.
+//! The second measurement is necessary because the fastest of many noisy results is biased.
 
 use super::bulk;
 use super::random::at_random;
