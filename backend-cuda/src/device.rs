@@ -296,7 +296,7 @@ impl CudaDevice {
 
     /// Checks launches, and returns the keys of their kernels.
     fn shapes(&self, operation: &'static str, launches: &[Launch<'_>]) -> Result<Vec<KernelKey>> {
-        // This call submits no work, so the other device need not record a use of its memory.
+        // `None`: this call submits no work, so the device that owns the buffer need not record a use.
         let elsewhere = |buffer| peers::visit(&self.core, buffer, None);
         let names = self.core.memory.lookup_with(&elsewhere);
         let shape = |launch| {
@@ -598,7 +598,8 @@ unsafe impl Device for CudaDevice {
     }
 
     fn addresses(&self) -> Option<&dyn Addresses> {
-        // Other code of the process uses only the primary context.
+        // Offer addresses only in the primary context, because other code of the process uses only that
+        // context.
         self.core.context.is_primary().then_some(self)
     }
 

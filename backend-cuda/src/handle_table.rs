@@ -242,8 +242,9 @@ impl HandleLookup<'_> {
             }
             self.check_transfer(transfer)?;
             if self.foreign_context(device).is_some() {
-                return Err(Error::new(ErrorKind::UnknownHandle, "submit")
-                    .with_detail("the memory belongs to another device; copy it only within device memory"));
+                return Err(Error::new(ErrorKind::UnknownHandle, "submit").with_detail(
+                    "the memory belongs to another device; first copy it to memory of this device",
+                ));
             }
             let lengths = self.host_bytes(host.host()).zip(self.device_bytes(device.buffer()));
             known = lengths.map(|(host_bytes, bytes)| (host.host(), host_bytes, device.buffer(), bytes));

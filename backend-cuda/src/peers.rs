@@ -26,7 +26,8 @@ pub(crate) fn remove(core: &Arc<CudaCore>) {
 fn find<R>(core: &CudaCore, mut look: impl FnMut(&CudaCore) -> Option<R>) -> Option<R> {
     let devices = DEVICES.read();
     let mut others = devices.iter().filter(|other| !std::ptr::eq(other.as_ptr(), core));
-    // The closure drops each reference before the list is unlocked, so it never drops the last one.
+    // An owner removes its device from the list, under the write lock, before it drops the device. So while
+    // this list is locked, `other` is never the last reference.
     others.find_map(|other| look(&*other.upgrade()?))
 }
 

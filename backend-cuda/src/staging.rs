@@ -114,8 +114,8 @@ impl StagingRing {
             if let Some(position) = failed
                 && !self.failures.contains_key(&lease.value)
             {
-                // Do not decrement `attention` here, because the new failure replaces the report in the
-                // count.
+                // Do not decrement `attention`: it counts reports and failures, and a failure replaces this
+                // report.
                 let position = report.first + position;
                 let error = Error::index_outside(report.operation)
                     .with_offset(position.saturating_mul(8))

@@ -271,7 +271,8 @@ impl<M: Storage> DirectReads for Engine<M> {
             .check_device(OPERATION, from, into.len() as u64)
             .and_then(|()| known.buffer(OPERATION, from.buffer()).cloned());
         drop(known);
-        // Lock the gate for reading, as each queued request does, because a writer may stop all work.
+        // Enter the pool, as each queued request does: a thread that must stop all work waits until all have
+        // left.
         let _inside = self.pool.enter();
         // SAFETY: the range was checked to be inside the memory, which is kept alive here.
         self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))

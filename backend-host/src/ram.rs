@@ -109,7 +109,8 @@ impl Ram {
         let total = capacity.total_bytes;
         let share = capacity.account.take(bytes - now, total, |taken| total - taken);
         let out_of_memory = |error: Error| {
-            // Report a request beyond the device's size as out of memory, because a part is in use.
+            // Report `OutOfMemory` even if the new length exceeds the device: only the extension needs new
+            // memory.
             let available = error.available_bytes().unwrap_or(0).min(total - now);
             Error::new(ErrorKind::OutOfMemory, "extend")
                 .with_bytes(bytes - now)

@@ -5,14 +5,14 @@
 //! then moves all completed marks from the list to the [`Timeline`]. The device registers a driver callback
 //! only for a ticket with a waker.
 //!
-//! Wakers are foreign code that may call the device. So they are stored here and not in the timeline. A
-//! thread that runs wakers holds no lock, and is never in a callback of the driver. The thread is one that
-//! polls or waits, or the device's [completion thread](crate::wakers). A submission that must wait while it
-//! locks its queue calls [`Track::settle`], which runs no waker.
+//! Wakers are foreign code that may call the device. A thread therefore runs them only when it holds no lock
+//! and is not in a callback of the driver: a thread that polls or waits, or the device's [completion
+//! thread](crate::wakers). A submission that must wait while it locks its queue calls [`Track::settle`],
+//! which runs no waker.
 //!
-//! A thread removes a mark from the list only after the timeline has its outcome, and threads check marks
-//! from the oldest on. At worst concurrent threads therefore repeat each other's work. A later success never
-//! hides an earlier failure.
+//! Threads record marks from the oldest on, so a later success never hides an earlier failure. A thread
+//! removes a mark only after the timeline has its outcome. Two threads may record the same mark, which is
+//! harmless.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;

@@ -1,9 +1,10 @@
 //! Copies of an OpenCL device: merges adjacent copies, and executes them by commands or by a kernel.
 //!
-//! Copies that are adjacent on both sides are merged. A driver takes some microseconds for each remaining
-//! copy, so a kernel executes many small copies at once. It copies directly between device memory and host
-//! memory if kernels can access the host memory. Otherwise, if the host side is one range, the kernel copies
-//! to or from scratch memory on the device, and one long copy moves the scratch memory.
+//! Copies that are adjacent both in device memory and in host memory are merged. A driver takes some
+//! microseconds for each remaining copy, so one kernel executes many small copies. It copies directly between
+//! device memory and host memory if kernels can access the host memory. Otherwise, if the host side is one
+//! range, the kernel copies to or from scratch memory on the device, and one long copy moves the scratch
+//! memory.
 
 use std::sync::Arc;
 
@@ -115,7 +116,7 @@ impl<'a> Run<'a> {
                 && copy.to_device == first.to_device
                 && Arc::ptr_eq(&first.buffer, &copy.buffer);
             let follows = copy.at == first.at + bytes;
-            // A run always contains its first copy, even if that copy is too long to be combined with others.
+            // Always accept the first copy, even if it is too long to be combined with other copies.
             let fits = length == 0 || in_place || (follows && bytes + copy.bytes <= PACKED_BYTES);
             if !same || !fits {
                 break;

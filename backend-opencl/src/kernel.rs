@@ -64,8 +64,9 @@ impl BuiltKernels {
     /// `KernelFailed` with the compiler's output.
     pub fn new(context: &Context, found: &Discovered, with: &OpenClOptions) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
-        // On a GPU, 8 groups of 256 items fill a multiprocessor of 2048 threads. A processor runs the items
-        // of a group one after the other, so fewer items suffice, and two groups per core balance the load.
+        // On a GPU, 8 work-groups of 256 work-items fill a multiprocessor of 2048 threads. A processor runs
+        // the work-items of a group one after the other: short groups suffice, and two per core balance the
+        // load.
         let (most, each) = if cpu { (64, 2) } else { (256, 8) };
         let limit = found.traits.max_group.min(most);
         let group = 1_usize << limit.ilog2();

@@ -1,5 +1,5 @@
-//! Gather and scatter on a CUDA device: divides the values into tiles. If the host memory is pageable, copies
-//! it through the GPU.
+//! Gather and scatter on a CUDA device: thread blocks each process tiles of the values. If the host memory is
+//! pageable, indices and values are copied through scratch memory of the GPU.
 
 use backend_api::LaunchView;
 use vmarray_support::backends::IndexedDirection;

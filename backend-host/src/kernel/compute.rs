@@ -58,7 +58,7 @@ impl<M: Storage> ComputeJob<M> {
         self.request.with(|compute| compute.answer_bytes())
     }
 
-    /// For each source, its index and the number of bytes that the computation may write.
+    /// For each operand that the computation writes: its index in `sources`, and its length in bytes.
     pub fn written(&self) -> Vec<(usize, u64)> {
         self.request.with(|compute| {
             let written = (0..compute.sources.len()).filter(|source| compute.writes(*source));

@@ -1,4 +1,4 @@
-//! Bit set of a search's matches, which needs a 64th of a list's memory, and its conversion to a list.
+//! Bit set of a search's matches, with one bit for each element, and its conversion to a list of indices.
 
 use backend_api::{Error, ErrorKind, Result};
 

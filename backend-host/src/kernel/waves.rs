@@ -1,5 +1,6 @@
-//! Division of a search into waves, which the threads process one after the other. Waves are short while the
-//! search lists indices. After that the last wave counts the matches in all remaining elements.
+//! Division of a search into waves (ranges of elements). The threads together search one wave after the
+//! other. Waves are short while the search lists indices of matches. The last wave has all remaining
+//! elements, and the threads only count its matches.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -359,7 +359,7 @@ impl Pages {
     }
 
     fn recent(&self, page: u64) -> &RwLock<Recent> {
-        // Fibonacci hashing spreads pages at regular distances over the groups.
+        // Fibonacci hashing spreads pages at regular distances over the cache entries.
         let hash = page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         &self.recent[(hash % self.recent.len() as u64) as usize]
     }
@@ -423,7 +423,8 @@ impl Storage for Pages {
                 return Ok(());
             }
             if part.len() == self.page_bytes {
-                // The target is a frame of the array, which caches the whole page, so do not cache it here.
+                // The target is a buffer of the array's page cache, which keeps the whole page, so do not
+                // cache it here.
                 let mut whole = Passage(vec![0; self.page_bytes]);
                 self.load(operation, page, &mut whole.0)?;
                 give(&whole.0);

@@ -434,7 +434,8 @@ fn find(submission: &mut OpenClSubmission<'_>, work: &Work<'_>, answer: (&HostPi
         even.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end())
     };
     let bytes_each = (work.compute.bytes() / work.compute.count()).max(1);
-    // Make the length of a chunk a multiple of the group: each work-item gets an element or a vector.
+    // Make the length of a chunk a multiple of the work-group's: each work-item then gets an element or a
+    // vector.
     let multiple = core.kernels.group as u64 * packed.map_or(1, |(_, bytes)| 16 / bytes);
     let per_chunk = (chunk_bytes / bytes_each).max(1).next_multiple_of(multiple);
     let mut chunks = 0_u32;

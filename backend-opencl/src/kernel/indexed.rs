@@ -66,7 +66,7 @@ pub(crate) fn indexed(
     let each = stride / width;
     let total = count * each;
     let tag = submission.value() as u32;
-    // Avoid 0, which is the content of new scratch memory. Tags repeat after 2^32 calls of a queue.
+    // Avoid the tag 0, because new scratch memory contains zeroes. Tags repeat after 2^32 calls of a queue.
     let tag = if tag == 0 { u32::MAX } else { tag };
     let of = elements.count;
     let verdict =

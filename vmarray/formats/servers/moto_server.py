@@ -28,7 +28,8 @@ def client(service, key, secret):
 
 
 def user():
-    """Creates a user with all rights, before the server refuses other users."""
+    """Creates a user with all rights. Moto accepts all keys until the last line but one; from then on it checks
+    keys."""
     iam = client("iam", "any", "any")
     iam.create_user(UserName="user")
     rule = {"Effect": "Allow", "Action": "*", "Resource": "*"}

@@ -1,4 +1,4 @@
-"""Measures calls of the package, alternately in two builds of it; ``cargo xtask gate`` starts it in each.
+"""Measures calls of the package. ``cargo xtask gate`` starts one process for each of two builds, and runs them in turn.
 
 The first argument, if any, names the devices. ``xtask/src/turns.rs`` describes the lines that the program reads and
 prints.

@@ -122,7 +122,8 @@ impl<'s> Lowering<'s> {
         }
         let broadcast = View { geometry: view.geometry.broadcast(self.shape), ..view.clone() };
         let root = Root::of(&broadcast).filter(|root| {
-            // Copy a view that overlaps the destination elsewhere, because devices change it meanwhile.
+            // Copy a view that overlaps the destination at another offset: devices write the destination
+            // while they read the view.
             !self.is_change || root.is_at(&self.columns[0]) || !root.overlaps(&self.columns[0])
         });
         let root = match root {
@@ -201,7 +202,8 @@ impl<'s> Lowering<'s> {
             None => None,
         };
         if self.columns.is_empty() {
-            // Lower again without constants: at least one column must determine the number of items.
+            // All operands became constants, but at least one column must determine the number of items. So
+            // lower again, with each operand as a column.
             let mut again = Self { has_literals: false, ..Self::new(self.shape, None) };
             let of_view = |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
             let (node, mask) = (of_view(node)?, mask.map(of_view).transpose()?);

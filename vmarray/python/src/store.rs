@@ -1,4 +1,4 @@
-//! Creates arrays of each element type: where they store elements, and their options.
+//! Creates arrays of each element type, in the memory that Python's options select (devices, files or RAM).
 
 use std::any::Any;
 use std::ops::Range;

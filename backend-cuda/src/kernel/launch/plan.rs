@@ -68,8 +68,8 @@ impl Planned {
         let pitch = pitch.map_or(0, |number| launch.params[usize::from(number)]);
         let pitch = if pitch.is_multiple_of(row) { pitch / row } else { 0 };
         let slab_bytes = launch.kernel.needs().private_heap.then(|| {
-            // A budget can end loops early, so the kernel may read registers that were never written. The
-            // analysis excludes such kernels.
+            // A launch with a budget (maximum number of iterations) can end a loop early. Later code may then
+            // read registers that no code wrote, so the analysis `most_taken` would be wrong.
             let is_plain = launch.budget.is_none() || !body.meets();
             let most = is_plain.then(|| private_heap::most_taken(body, launch.params)).flatten();
             most.map_or(launch.private_heap_bytes, |most| most.min(launch.private_heap_bytes))
@@ -119,8 +119,8 @@ fn side_by_side(shape: &mut KernelKey, traits: &LaunchTraits, bases: &[u64]) -> 
     let mut lanes = 16 / longest;
     let mut head = best(lanes);
     if longest < 4 && views.iter().any(|view| ahead(lanes, head, *view) < 4) {
-        // If the kernel cannot access whole words, it accesses elements one by one. So limit the number of
-        // items that a thread processes.
+        // The views' alignment does not permit 4-byte accesses, so each thread would access its elements one
+        // by one. Give each thread fewer work-items.
         lanes = 4 / longest;
         head = best(lanes);
     }

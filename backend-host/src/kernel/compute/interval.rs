@@ -56,8 +56,8 @@ impl Interval {
         let of = program.types()[value.at()];
         let [lowest, highest] = ends(of);
         let (key, zero) = (of.key(bits), of.key(0));
-        // For floats, the key just below the key of zero would belong to -0.0, but no number has this key, so
-        // skip it. The keys of NaNs are beyond the infinities.
+        // Skip the key just below the key of 0.0: it would be the key of -0.0, but -0.0 has the key of 0.0,
+        // its equal. The keys of NaNs are beyond the infinities.
         let below = |key: u64| key.checked_sub(if of.is_float() && key == zero { 2 } else { 1 });
         let above = |key: u64| key.checked_add(1).filter(|key| *key <= of.mask());
         let (least, greatest) = match (op, is_swapped) {

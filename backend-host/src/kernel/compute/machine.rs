@@ -45,7 +45,7 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
         let longest = compute.sources.iter().map(|source| source.stride).max().unwrap_or(1) as usize;
         let lanes_max = if widest > 4 { LANES_MAX / 2 } else { LANES_MAX };
         let lanes_max = lanes_max.min(BLOCK_BYTES / longest).max(1);
-        // Without elements the strides are arbitrary, so the sum must saturate.
+        // If the request has no elements, its strides are not checked, so the sum must saturate.
         let strides = compute.sources.iter().map(|source| source.stride);
         let bytes_each = strides.fold(0, u64::saturating_add).max(1);
         let (limits, late) = (limits(compute, &needed), Mutex::default());

@@ -231,7 +231,8 @@ impl Volume {
     /// Calls `work` for the pieces of a byte range, in order.
     fn pieces(&self, offset: u64, bytes: usize, mut work: impl FnMut(Piece) -> Result<()>) -> Result<()> {
         let length = self.page_bytes as u64;
-        // Process the pages of a short range one by one, because partial pages need not be read as a whole.
+        // A range shorter than a page may cross two pages. Pass these as two pieces: for a piece of one page,
+        // block checksums permit to read a part of the page.
         let is_short = bytes < self.page_bytes && self.sums.blocks.is_some();
         let most = if is_short { 1 } else { (BUFFER_BYTES / self.page_bytes).max(1) as u64 };
         let mut done = 0;

@@ -68,7 +68,8 @@ impl TierEntry {
     /// within `apart` misses.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
-        // The counter wraps around. A slightly later number is of the same batch, or of a concurrent one.
+        // The counter wraps around. If `missed` is slightly after `start`, this batch or a concurrent one
+        // recorded it: return 0.
         let ago = before.map(|missed| start.wrapping_sub(missed));
         let ago = ago.map(|ago| if ago > u32::MAX - LATER_MAX { 0 } else { ago });
         if ago.is_none_or(|ago| ago >= apart) {

@@ -481,7 +481,8 @@ impl Above {
         let (mut hits, mut loads, mut others) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.cards.now();
         for (number, &part) in parts.iter().enumerate() {
-            // Never cache the page at the end of growing memory, because its slot does not record that end.
+            // Never cache the incomplete page at the end of growing memory: GPU memory would not record where
+            // it ends.
             let is_whole = (part.page + 1) * self.cards.page_bytes as u64 <= bytes;
             let found = self.map.with(part.page, |entry| {
                 if let Some(slot) = entry.slot() {

@@ -47,7 +47,7 @@ impl SpecializedProgram {
     pub fn new(compute: &Compute<'_>, has_clock: bool) -> (Self, Vec<u64>) {
         let (mut program, literals) = Specialization::new(compute, LITERALS_MAX);
         if let Task::Extremes { least, greatest, .. } = &mut program.task {
-            // One kernel finds both the minimum and the maximum.
+            // One kernel finds both the minimum and the maximum, so both requests have the same cache key.
             (*least, *greatest) = (true, true);
         }
         let layout = |source: &backend_api::Elements<'_>| {

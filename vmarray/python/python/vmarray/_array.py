@@ -1229,8 +1229,8 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     kind = np.dtype(dtype)
     if kind.kind not in "iufc":
         return asarray(_numpy.arange(start, stop, step, dtype=kind), **options)
-    # Like NumPy, compute the number of items by a division, and the items as multiples of the step between the first
-    # two.
+    # Like NumPy, compute the number of items by a division. Item `i` is the first item plus `i` times the difference of
+    # the first two items.
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
@@ -1248,7 +1248,8 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
         for (block,) in _ufuncs.blocks(array.shape):
             places = np.arange(block.start or 0, length if block.stop is None else block.stop).astype(wide)
             part = (begin + places * delta).astype(kind)
-            # Store the first two items as given, even if their difference was rounded.
+            # Store the first two items themselves, as NumPy does: `begin + delta` may differ from the second by
+            # rounding.
             if not block.start:
                 part[:2] = first[: len(part[:2])]
             array[block] = part

@@ -238,7 +238,7 @@ def given_to(out: Any, result: Any) -> Any:
         return result
     out = out[0] if isinstance(out, tuple) else out
     if getattr(out, "dtype", None) != getattr(result, "dtype", None):
-        # Some of NumPy's functions compute in the dtype of `out`.
+        # Let NumPy compute, because some of its functions use the dtype of `out`.
         raise NotOnDevices
     if np.shape(out) != np.shape(result):
         shapes = f"{np.shape(out)} doesn't match {np.shape(result)}"

@@ -1,4 +1,5 @@
-"""NumPy's indexing: sorts out keys that only make a view, and finds the items that all other keys select."""
+"""NumPy's indexing: recognises keys that select a view (integers, slices), and finds the items that other keys
+select."""
 
 from __future__ import annotations
 

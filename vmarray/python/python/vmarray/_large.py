@@ -1,5 +1,5 @@
-"""Functions for arrays above `RAM_BYTES_MAX`, for which NumPy cannot compute on a copy in RAM. They are made of other
-functions of arrays, or NumPy computes them piece by piece."""
+"""Functions for arrays above `RAM_BYTES_MAX`, for which NumPy cannot compute on a copy in RAM. Each function calls
+other functions of arrays, or lets NumPy compute one piece after the other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sorts, searches, distinct items, groups and histograms. The devices compute them for numbers along one axis. NumPy
-computes all others in RAM, which must hold a line of items along the axis."""
+"""Sorts, searches, ``unique``, group-by and histograms. Devices compute them for numbers along one axis. NumPy computes
+all other cases in RAM, which must hold a line of items along the axis."""
 
 from __future__ import annotations
 
@@ -409,7 +409,8 @@ def histogram(
                 limits = (float(edges[0]), float(edges[-1]))
                 counts = np.asarray(_core.histogram(array._core, count, limits, one, way), np.intp)
     if counts is None:
-        # NumPy computes equal bins by their width, but searches given edges. So pass the bins as the caller wrote them.
+        # Pass the bins as the caller wrote them: NumPy finds an item's bin by a division if the caller gave a number of
+        # bins, and by a search if the caller gave edges. The results can differ by rounding.
         way = {"bins": bins, "range": range} if np.ndim(bins) == 0 else {"bins": edges}
         few = None if weights is None else np.empty(0, weights.dtype)
         counts = np.zeros(count, np.histogram(sample, weights=few, **way)[0].dtype)
@@ -500,7 +501,7 @@ def percentile(
     """Like ``numpy.percentile``; see `quantile`."""
     array = _array.asarray(array)
     whole = 100 if _KEEPS_SHARES or array.dtype.kind != "f" else array.dtype.type(100)
-    # Pass an array, because NumPy treats a 64-bit scalar like a Python number.
+    # Pass an array, because NumPy treats a scalar of type float64, which is a Python float, like a Python number.
     share = np.asarray(np.true_divide(q, whole))
     return quantile(array, float(share) if type(q) in (int, float) and _KEEPS_SHARES else share, axis, out, method, keepdims)
 

@@ -1,5 +1,5 @@
-"""Products of arrays with the rules of NumPy. Each one becomes products of stacks of matrices, which the Rust part
-computes tile by tile, and expressions, sums and views of arrays."""
+"""NumPy's products of arrays, such as ``matmul``, ``tensordot`` and ``einsum``. They are composed of products of stacks
+of matrices, which the Rust module computes tile by tile, and of other functions of arrays."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 //! Vectorised access to short contiguous elements: each thread loads or stores a *row* of adjacent elements,
 //! up to 16 bytes, by one instruction. Adjacent threads access adjacent rows.
 //!
-//! Loads of single bytes or 16-bit numbers keep too few bytes in flight, and reach only half of the
-//! bandwidth; the same holds for 32-bit stores next to loads. The generator uses rows if all fields are whole
-//! elements of at most 4 bytes, and all sources start at multiples of 16 bytes. Without rows, a thread's
-//! elements are strided over the tile.
+//! Accesses of 8 or 16 bits, and 32-bit stores, keep too few bytes in flight: they reach only half of the
+//! memory bandwidth. The generator uses rows if all fields are whole elements of at most 4 bytes, and all
+//! sources start at multiples of 16 bytes. Without rows, a thread's elements lie at a constant stride.
 //!
-//! Reductions and searches over 4-byte elements alone reach the bandwidth without rows. Kernels whose own
-//! code assigns the elements to threads (minimum and maximum) do not use rows. Threads load a remainder that
-//! is shorter than a row element by element.
+//! Reductions and searches that read only 4-byte elements do not need rows. The kernels for minimum and
+//! maximum assign elements to threads by their own code, and do not use rows. If fewer elements remain than a
+//! row has, a thread loads them one by one.
 
 use std::fmt::Write;
 
@@ -46,7 +45,7 @@ impl Code<'_> {
         }
         let len = (VECTOR_BYTES / widths().max()?).min(EACH);
         // Thread `t` starts with element `len * t` of the tile if it takes adjacent elements (a step of 1).
-        // Otherwise neighbouring threads take adjacent rows.
+        // Otherwise adjacent threads take adjacent rows.
         let step = if self.step == 1 { len } else { len * u64::from(THREADS) };
         Some(ElementDistribution { len, step })
     }
@@ -56,7 +55,8 @@ impl Code<'_> {
         let Some(rows) = self.rows.filter(|_| self.step != 1) else { return (first, left) };
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));
         let [far, mine] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // Thread `t` starts with element `len * t` of the tile, so add `(len - 1) * t` to its number.
+        // `first` already contains `t` for thread `t`, but its first element is number `len * t` of the tile.
+        // So add `(len - 1) * t`.
         emit!(self, "mov.u32 {thread}, %tid.x");
         emit!(self, "mul.lo.u32 {skipped}, {thread}, {}", rows.len - 1);
         emit!(self, "cvt.u64.u32 {far}, {skipped}");

@@ -298,7 +298,7 @@ impl Volume {
     fn write_map(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
         let mut bytes = Vec::new();
         {
-            // Lock the gate against writes, because the map must contain all changes of one moment.
+            // Lock `gate` to stop all writes, because the map must contain all changes of one moment.
             let _quiet = self.gate.write();
             let mut groups: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
             let pages = self.pages();

@@ -1,9 +1,9 @@
 //! Groups of volumes: one atomic commit of several files.
 //!
-//! Each volume stores the commit. The places of the previous commit stay in use until all volumes have stored
-//! the new one. So after a crash every volume still has the previous commit, and opening finds the last
-//! commit that all volumes have. This is a two-phase commit without a coordinator's file: the commit is valid
-//! as soon as all volumes are prepared.
+//! Each volume first stores the new commit. It keeps the data of the previous commit until all volumes have
+//! stored the new one. So after a crash every volume still has the previous commit, and opening finds the
+//! last commit that all volumes have. This is a two-phase commit without a coordinator: a commit is valid
+//! when all volumes have stored it.
 
 use std::ops::{Deref, DerefMut};
 use std::panic::resume_unwind;
@@ -54,7 +54,8 @@ pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
     id: Option<CommitId>,
 ) -> Result<(), FileError> {
     let Some(first) = volumes.first() else { return Ok(()) };
-    // Read the note first: the commit then contains all writes before the note.
+    // Read the note (three numbers, such as the array's length) first: the commit then contains all earlier
+    // writes.
     let note = first.note();
     for (file, (volume, commit)) in volumes.iter().zip(commits.iter_mut()).enumerate() {
         volume.collect(commit, note).map_err(|error| (file, error))?;
