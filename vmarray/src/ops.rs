@@ -1,9 +1,9 @@
 //! Operations on the elements of arrays and sources: queries, assignments, searches, gathers, sorts, scans,
 //! kernel launches. The devices that store the elements execute them.
 //!
-//! A module uses only modules above it in this table, and no files depend on each other in a cycle; `cargo
-//! xtask tidy` checks both. A new operation is an extension trait in its own module, implemented for all
-//! views.
+//! In this table, each module uses only modules above its own row. `cargo xtask tidy` checks this order, and
+//! that no files depend on each other in a cycle. A new operation is an extension trait in its own module,
+//! implemented for all views.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,17 +1,17 @@
 //! Executor of device-side work: reductions and searches of elements in place, and writes to them.
 //!
-//! A store (array, source or staged rows) provides [`Run`]s: contiguous elements on a device. The store
-//! itself starts and ends the work on its runs, because each store prevents data races in its own way. No
-//! thread writes to a run while a question reads it. No other thread accesses a run while a change writes it:
+//! A store (an array, a source or staged rows) divides its elements into [`Run`]s: contiguous elements on a
+//! device. A device executes one of three works on a run: it answers a [`Question`] ([`AskedRun`]), gathers
+//! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
+//!
+//! Each store prevents data races on its runs in its own way. While a question reads a run, no thread writes
+//! to the run. While a change writes a run, no other thread accesses the run:
 //!
 //! | store | runs | protected by | order on the device |
 //! |---|---|---|---|
-//! | array | one for each channel, over its home slots; to write, some slots at a time | nothing; to write, claims of its pages | `queue_barriers` |
+//! | array | one for each channel (share of a device), over its home slots (places of pages in device memory); to write, some slots at a time | nothing; to write, claims of its pages | `queue_barriers` |
 //! | source | contiguous slots of cached pages | locks of its pages | one queue for kernels |
 //! | rows that are [staged](StagedRows) | copies, some MiB at a time | ownership by the calling thread | one exclusive queue |
-//!
-//! The work on a run is the same for all stores. A device answers a [`Question`] ([`AskedRun`]), gathers
-//! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
 
 mod change;
 mod channels;

@@ -1,4 +1,4 @@
-//! Tests that arrays return errors in a child process after `fork`.
+//! Tests of arrays in a child process after `fork`: their operations return errors.
 
 use crate::array::VirtualArray;
 use crate::ops::view::{View as _, ViewMut as _};

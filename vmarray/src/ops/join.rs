@@ -1,4 +1,4 @@
-//! Joins of several arrays and sources of the same length, element by element.
+//! Joins of several arrays and sources of the same length, element by element (like `zip`).
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -398,7 +398,8 @@ impl<'a, V: ViewMut<'a>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> 
     fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
         let (target, others) = (self.target.parts().0.as_target(INTERNAL), self.others());
         for other in &others {
-            // Return an error, because the change would read these elements after writing some of them.
+            // Return an error if the target and the argument overlap, because the change would read elements
+            // that it has already written.
             if let Other::Put(_, store, own) = other
                 && std::ptr::addr_eq(*store, target)
                 && own.start < range.end

@@ -2,8 +2,9 @@
 //!
 //! `arguments` converts the caller's arguments, `bound_arguments` assigns them to parameters, `checks`
 //! reports invalid arguments, and `kernel` lowers a kernel once. A `plan` contains everything that is the
-//! same for all runs (contiguous elements on a device). `execution` launches the plan over stores, through
-//! [`executor`](super::executor). [`Session`] launches it over arrays that it holds.
+//! same for all runs (contiguous elements on a device). `execution` launches the plan over stores (arrays or
+//! sources), through [`executor`](super::executor). A [`Session`] launches the plan over arrays that the
+//! session borrows.
 
 mod arguments;
 mod bound_arguments;

@@ -1,7 +1,8 @@
-//! Operations that depend on the order of elements: sorts by keys, argsort, binary search, distinct elements,
-//! groups, and joins of two views by equal keys.
+//! Operations that depend on the order of elements: sorts by keys, argsort, binary search, `unique`,
+//! `group_by`, and joins of two views by equal keys.
 //!
-//! The operations launch the sorts of [`sort`](super::sort) and own kernels on the devices of the view.
+//! The operations use the sorts of [`sort`](super::sort) and kernels of their own, on the devices of the
+//! view.
 
 mod groups;
 mod in_ram;

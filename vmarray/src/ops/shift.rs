@@ -182,8 +182,8 @@ impl<T: Element, D: Device> Shift<'_, T, D> {
             return Ok(());
         }
         let (page_len, bytes) = (self.array.page_len(), size_of::<T>());
-        // A piece of at most this length and its target have no page in common, so it needs no scratch
-        // memory.
+        // A piece of at most this length needs no scratch memory, because the piece and its target have no
+        // page in common.
         let apart = distance.saturating_sub(page_len);
         let pages = distance.is_multiple_of(page_len).then(|| distance / page_len);
         let through_scratch = self.scratch.len() > apart / 4;

@@ -51,7 +51,7 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     if range.len() < 2 {
         return Ok(());
     }
-    // Check both arrays before the first write, so that an error leaves them unchanged.
+    // Check the keys' and the values' array before the first write, so that an error leaves both unchanged.
     for pager in [target.pager(), values.and_then(|values| values.store.pager())].into_iter().flatten() {
         pager.expect_writable()?;
         pager.expect_no_guards()?;

@@ -1,11 +1,11 @@
 //! Assignments to elements of arrays, executed by the devices that store the elements.
 //!
-//! The operation claims the pages: it gets exclusive access, and no page is in the cache meanwhile. Other
-//! threads wait if they access a claimed page, but not for other pages. Each claim covers a run of
-//! neighbouring home slots (places of pages in device memory). Two runs of each channel (share of a device)
-//! are in flight, because a device would otherwise idle between runs. Claiming and releasing pages takes
-//! about as long as a GPU's work on them. A long range therefore gets a thread for each channel. For a short
-//! range, one thread serves all channels in turn.
+//! The operation first claims the pages: it evicts them from the cache in RAM, and holds them exclusively.
+//! Other threads that access a claimed page wait until the operation releases the page. Each claim covers a
+//! run of neighbouring home slots (places of pages in device memory). Two runs of each channel (share of a
+//! device) are in flight, because a device would otherwise idle between runs. Claiming and releasing pages
+//! takes about as long as a GPU's work on them. A long range therefore gets a thread for each channel. For a
+//! short range, one thread serves all channels in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -49,8 +49,8 @@ pub(super) fn assign(
     };
     for (column, other) in (1..).zip(others) {
         match array.colocated(other, range.start) {
-            // An array that the operation also changes must not be read at shifted positions: devices would
-            // read changed elements. It is staged instead.
+            // Do not read an array in place at shifted positions if the operation also changes this array:
+            // devices would read changed elements. It is staged (copied first) instead.
             Some(one) if one.is_alike(array.page_len) || !is_changed(one.pager) => colocated.push(one),
             _ => staged.push((column, *other)),
         }
@@ -59,7 +59,8 @@ pub(super) fn assign(
         check(array, &colocated, &staged, range, change)?;
     }
     if !staged.is_empty() || change.part_stride() > 0 {
-        // If a device refuses the change, the device has not written anything.
+        // Prepare the pages of all parts first (write back, zero-fill, evict), so that an error of this step
+        // leaves the elements unchanged.
         Writer::new(array, &colocated, &[], change, range).settle(range)?;
     }
     in_parts(change, &staged, range, array.page_len, store, &mut |part, read| {
@@ -133,8 +134,8 @@ impl<'a> Writer<'a> {
         range: &Range<usize>,
     ) -> Self {
         let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager));
-        // A change with failure reports may leave elements unwritten, because a failed work-item writes
-        // nothing.
+        // A change that reports failures does not surely overwrite, because a failed work-item (GPU thread)
+        // writes nothing.
         let is_overwritten = !is_read && change.overwrites(target.stride) && change.report_bytes(1) == 0;
         let overwritten = if is_overwritten { target.whole_pages(range) } else { 0..0 };
         Self { target, colocated, read, change, overwritten }
@@ -173,8 +174,9 @@ impl<'a> Writer<'a> {
             }
         });
         if self.failed_write_backs() != failed_before {
-            // A failed write-back may have left undefined contents in a home slot, which devices may have
-            // read. The change is not repeated, because it may compute elements from their own old values.
+            // A failed write-back may have left undefined contents in a page's home slot (place in device
+            // memory), which devices may have read. The change may compute elements from their own old
+            // values, so it cannot be repeated. Return an error instead.
             outcome.failure.get_or_insert_with(|| unsettled().into());
             for work in &mut works {
                 for slots in std::mem::take(&mut work.written) {

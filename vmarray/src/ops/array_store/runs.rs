@@ -1,5 +1,6 @@
-//! The runs of an array: contiguous elements on one device. Reductions and searches process all home slots
-//! (places of pages in device memory) of a channel (share of a device) as one run.
+//! The runs of an array. A run is a range of elements that is contiguous in the memory of one device.
+//! Reductions and searches process all home slots (places of pages in device memory) of a channel (share of a
+//! device) as one run.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -169,8 +170,8 @@ impl<'h> HomeElements<'h> {
         let (own, pager, stride) = (self.pager, other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
         let colocated = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
-        // An array that the operation also changes must not be read at shifted positions, because devices
-        // would read changed elements.
+        // Reads at shifted positions need an array that the operation does not change, because devices would
+        // read changed elements.
         let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
         let is_beside = is_anywhere || colocated.is_alike(self.page_len);
         (is_beside && own.is_striped_like(pager)).then_some(colocated)

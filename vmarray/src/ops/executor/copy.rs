@@ -1,4 +1,5 @@
-//! Copies of elements between arrays, from home slot to home slot in device memory, without the host.
+//! Copies of elements between arrays, within device memory: from the pages' home slots (places in device
+//! memory) of one array to the home slots of the other, without the host.
 
 use std::ops::Range;
 
@@ -46,10 +47,10 @@ pub(crate) fn copy_elements(
 ) -> Result<()> {
     let Some(copy) = past_host(target, to, from, start) else { return by_host() };
     match target.change(&[], to, &copy) {
-        // The source array is unchanged, so the host can repeat the whole copy.
+        // The failed copy has not changed the source array, so the host can repeat the whole copy.
         Err(error) if is_unsupported(&error) => by_host().map_err(|other| {
-            // A copy that has begun may have written some elements. Return its error, because only it lists
-            // them.
+            // If the direct copy had begun, it may have written some elements. Return its error, because only
+            // this error lists them.
             let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
             if is_begun { error } else { other }
         }),
@@ -66,8 +67,8 @@ fn past_host<'a>(
 ) -> Option<ArrayCopy<'a>> {
     let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
     let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
-    // The direct copy claims pages exclusively, and waits for their users. A thread that holds pages must not
-    // wait, because the users may wait for its pages.
+    // Do not wait while this thread holds pages: the direct copy waits for threads that use its pages, and
+    // one of these threads could be waiting for a page of this thread.
     if to.len() * stride < few.max(SHORT_BYTES) || guards::is_waited_for() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Direct copies between the elements of a store and a buffer in device memory, without the host.
+//! Direct copies between a store (array or source) and a buffer in device memory, without the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ impl Change for FromMemory<'_> {
 /// arrays go through the cache instead, which keeps the pages.
 pub(super) fn can_put_from(target: &dyn ResultStore, count: usize, device: &Arc<dyn Device>) -> bool {
     let is_long = count * target.stride() >= SHORT_BYTES;
-    // The copy claims pages exclusively, and waits for their users. A thread that holds page guards must not
-    // wait, because the users may wait for its guards.
+    // Do not wait while this thread holds page guards: the direct copy waits for threads that use its pages,
+    // and one of these threads could be waiting for a guard of this thread.
     !guards::held()
         && target.pager().is_none_or(|pager| is_long && pager.redundancy().is_none())
         && target.devices().into_iter().all(|(own, _)| reach(own, device) >= Reach::Copies)

@@ -1,4 +1,5 @@
-//! Fallback in RAM: the host executes requests that devices refuse, because devices need only store pages.
+//! Fallback in RAM: the host executes requests that a device refuses. A device must only be able to store
+//! pages; all other requests are optional.
 
 use std::sync::Arc;
 

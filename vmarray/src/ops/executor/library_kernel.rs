@@ -33,7 +33,7 @@ impl LibraryKernel {
     /// # Panics
     /// If the kernel cannot be lowered: an error in the library.
     pub fn of<K: Kernel>() -> Self {
-        // The host interprets kernels with groups, so only other kernels have a compiled host form.
+        // Kernels with work-groups have no compiled host form: the host interprets them.
         let host_form = K::group_len().is_none().then(|| host_form_of::<K>(0, false)).flatten();
         match lower_for::<K>(&LaunchVariant::default()) {
             Ok(lowered) => Self::lowered(lowered, host_form),

@@ -1,5 +1,6 @@
-//! Staging of operands: before a write to a run, copies of its other operands to the run's device. The copies
-//! are direct if the devices can access each other, and otherwise go through the host.
+//! Staging of operands: before a kernel or an assignment writes a run (contiguous elements on a device),
+//! copies the other operands to the same device. The copies are direct if the devices can access each other,
+//! and otherwise go through the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,8 +84,8 @@ impl<'a> ReadOperand<'a> {
         let own = self.on_devices.iter().find(|(device, _)| Arc::ptr_eq(device, lane.device()));
         let own = own.map(|(_, memory)| memory);
         if let (Some(part), Some((_, first, _))) = (own, run.parts().next()) {
-            // If the run's indices are contiguous, its elements are contiguous in the operand's device copy,
-            // too. The run then uses the copy directly.
+            // The run's elements are contiguous in the operand's device copy if their indices are contiguous.
+            // The run then reads the copy directly.
             if run.parts().all(|(number, index, _)| index - number == first) {
                 let (memory, offset) = (Arc::clone(part), (first - self.first) as u64 * stride);
                 return Ok(StagedOperand {

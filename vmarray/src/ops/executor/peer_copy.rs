@@ -1,4 +1,4 @@
-//! Copies of runs (contiguous elements on a device) to memory of another device, without the host.
+//! Copies of runs (contiguous elements on a device) to the memory of another device, without the host.
 
 use backend_api::{DeviceSpan, Ticket, Transfer};
 

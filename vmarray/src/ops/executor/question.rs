@@ -1,5 +1,5 @@
-//! Questions: searches and reductions that a device executes on its runs of elements without changing them.
-//! Also gathers of elements by index.
+//! Questions: searches and reductions, which a device executes on its runs (contiguous elements on a device)
+//! without changing them. Also gathers of elements by index.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};

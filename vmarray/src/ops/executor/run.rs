@@ -1,4 +1,4 @@
-//! [`Run`]: contiguous elements on a device. [`Lane`]: the channel (share of a device) that processes runs.
+//! [`Run`]: contiguous elements on a device. [`Lane`]: the channel (share of a device) that processes a run.
 
 use std::ops::Range;
 use std::sync::Arc;

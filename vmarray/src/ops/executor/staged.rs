@@ -1,5 +1,6 @@
-//! Staged rows: elements that a device cannot process in place, because they are not contiguous or because
-//! runs would divide their groups. They are copied to one device piece by piece, and copied back if changed.
+//! Staged rows: copies of elements that a device cannot process in place, because all elements, or the
+//! elements of one work-group, are not contiguous on a device. The store copies them to one device piece by
+//! piece, and copies changed pieces back.
 
 use std::ops::Range;
 use std::sync::Arc;

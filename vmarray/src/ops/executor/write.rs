@@ -1,5 +1,5 @@
-//! Execution of a change on runs: copies of operands to the device, submission, and a record of the elements
-//! that a failure leaves unspecified.
+//! Execution of a change (an assignment or a kernel) on runs (contiguous elements on a device): copies
+//! operands to the device, submits the change, and records the elements that a failure leaves unspecified.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -39,16 +39,18 @@ pub(crate) fn in_parts(
     let mut outcome = WriteOutcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {
-        // Each part consists of whole pages (except at the ends), to overwrite pages without a read.
+        // A part consists of whole pages (except at both ends of the range), because a page that is
+        // overwritten as a whole need not be read.
         let end = ((rest.start / page_len).saturating_add(pages)).saturating_mul(page_len);
-        // A part consists of whole groups of work-items, counted from the start of the range.
+        // A part also consists of whole work-groups, counted from the start of the range.
         let group_len = change.group_len();
         let end = (end - (end - range.start) % group_len).max(rest.start.saturating_add(group_len));
         let part = rest.start..if is_whole { rest.end } else { end.min(rest.end) };
         rest.start = part.end;
         let read = others.iter().map(|other| {
-            // A changed operand can stay on the device only if there is one channel. With several, each run
-            // would change its own copy, and the copies would have to be merged.
+            // A changed operand gets a device copy of the whole part only if there is one channel (share of a
+            // device). With several channels, each run would change another copy, and the copies would have
+            // to be merged.
             let is_fetched = other.1.target.is_none() || target.channel_count() == 1;
             let devices = if is_fetched { &devices[..] } else { &[] };
             ReadOperand::new(other, &part, range.start, devices)
@@ -65,7 +67,8 @@ pub(crate) fn in_parts(
 /// Writes the operands of a part back, and returns the outcome of the part.
 fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> WriteOutcome {
     if done.failure.is_some() {
-        // Changed operands were not written back completely, so written ranges count as unspecified, too.
+        // Some changed operands were not written back completely, so written ranges count as unspecified,
+        // too.
         let others_miss = read.iter().any(|other| other.is_changed());
         let WriteOutcome { mut written, mut unspecified, failure } = done;
         if others_miss {

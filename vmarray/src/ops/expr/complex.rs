@@ -1,4 +1,4 @@
-//! Complex numbers in expressions: a pair of expressions, for the real and the imaginary part.
+//! Complex numbers in expressions: each is a pair of expressions, for the real and the imaginary part.
 
 use std::fmt;
 use std::ops::{Add, Div, Mul, Neg, Sub};

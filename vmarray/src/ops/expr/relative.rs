@@ -1,4 +1,4 @@
-//! Rewrites of expressions: an index that counts from the start of a view, and new view numbers for a join.
+//! Rewrites of expressions: makes an index count from the start of a view, and renumbers the views of a join.
 
 use backend_api::expr::{Instruction, Value};
 

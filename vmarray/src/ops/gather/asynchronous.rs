@@ -134,7 +134,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             } else if !state.has(HOME) || self.kernels.try_push(place, self.next) {
                 return Poll::Ready(Ok(()));
             } else {
-                // Wait for an empty stage, then loop to read the page's state again, because the state may
+                // Wait for an empty stage (list of a kernel), then read the page's state again, which may
                 // have changed meanwhile.
                 ready!(self.poll_room(place.channel, context))?;
             }

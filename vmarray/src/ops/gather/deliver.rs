@@ -1,15 +1,15 @@
 //! Scatters: writes of elements by a list of indices. The host writes to pages in RAM. The devices write to
-//! the home slots of all other pages, without loading them into RAM.
+//! all other pages, in their home slots (places in device memory), without loading them into RAM.
 //!
-//! The list is cut into segments. Threads prepare segments concurrently, and commit them in order. A commit
-//! starts the segment's kernels, and writes to pages in RAM. If an index occurs several times, its last value
-//! remains, because a queue runs kernels in the order of submission. Within a segment, only the last value of
-//! an element is used. If the devices of several channels can access all elements, each of them writes a part
-//! of a segment concurrently. Otherwise each device writes the elements in its own home slots.
-//!
-//! A scatter does not hold the pages whose home slots it writes. A hold would cost two atomic operations per
-//! element, and threads would contend for pages. Instead `HomeQueues::scatter_home` checks the pages when the
-//! kernel starts. All must be absent from RAM, have contents, and not be in transfer to RAM.
+//! - The list is cut into segments. Threads prepare segments concurrently, and commit them in order. A commit
+//!   starts the segment's kernels, and writes to pages in RAM.
+//! - If an index occurs several times, its last value remains: a segment contains only the last value of an
+//!   element, and a queue runs the kernels of segments in the order of submission.
+//! - If the devices of several channels (shares of devices) can access all elements, each device writes a
+//!   part of a segment. Otherwise each device writes the elements in its own home slots.
+//! - A scatter does not lock the pages whose home slots it writes, because two atomic operations per element
+//!   would be slow. Instead `HomeQueues::scatter_home` checks when the kernel starts that all pages are
+//!   absent from RAM, have contents, and are not in transfer to RAM.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -156,7 +156,7 @@ pub(crate) fn scatter<T: Element, D: Device>(
     let Some(first) = call.end() else { return Ok(()) };
     Lanes::of(array).divide_if_lost();
     // A device error leaves elements of the scatter unspecified or unwritten. The host writes them again
-    // through the cache, followed by all later elements of the list.
+    // through the cache, and also all later elements of the list.
     let mut again = indices[first..].iter().zip(&values[first..]);
     again.try_for_each(|(&index, &value)| array.set(range.start + index, value))
 }
@@ -330,7 +330,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             if absent.is_empty() {
                 return Ok(());
             }
-            // Sort the positions, because a stage must have ascending entries.
+            // Sort the positions, because a stage's entries must be in ascending order.
             absent.sort_unstable();
             let around = absent[0]..absent[absent.len() - 1] + 1;
             prepared = self.prepare(around, absent.iter().map(|&position| (position..position + 1, 0)))?;
@@ -420,8 +420,8 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 break;
             }
             let duplicates = &mut self.duplicates;
-            // If this call panics (a device implemented by the program may panic), end the ordered work,
-            // because other threads would wait for this segment forever.
+            // `prepare` may panic, for example in a device implemented by the program. Other threads would
+            // then wait for this segment forever, so end the ordered work for all threads.
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
                 let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();

@@ -154,7 +154,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         while !call.is_over.load(Ordering::Relaxed) {
             let piece = call.next.fetch_add(1, Ordering::Relaxed);
             let Some(Range { start: first, end }) = call.pieces.get(piece) else { break };
-            // Check this piece's indices here, because the thread loads them into its cache anyway.
+            // Check only this piece of the list here, because the thread loads it into its cache anyway.
             check_list(&call.indices[first..end], call.len)?;
             self.places = call.lanes.places();
             let mut next = first;
@@ -163,7 +163,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             }
             // Start the kernels at the end of each piece, so that their values arrive early.
             if call.plan.is_direct() {
-                // The following entries belong to another thread's piece, so this stage must end here.
+                // Stages with values in place cover adjacent positions. The next positions belong to another
+                // thread's piece, so this stage ends here.
                 self.kernels.start_all()?;
             } else if let (Some(lane), false) = (self.places.lane(), call.is_alone) {
                 self.kernels.start(lane)?;
@@ -211,7 +212,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             self.one(place, first + at)?;
             at += 1;
             if self.opened != opened {
-                // Stop the batch here: its page states are older than the stage, and may be outdated.
+                // `one` has opened a new stage. `at_home` was read before, so it may be outdated for kernels
+                // of the new stage.
                 break;
             }
         }
@@ -261,7 +263,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
         self.kernels.open_stage(place.channel)?;
         self.opened += 1;
-        // A new stage was opened. Read the page's state again, because the earlier state may be outdated.
+        // Read the page's state again, because the page may have changed while this thread waited for a
+        // stage.
         self.one(place, position)
     }
 

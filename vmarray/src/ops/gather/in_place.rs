@@ -1,5 +1,6 @@
 //! Gathers whose index list and values are both in [registered](crate::access::Registered) memory. The
-//! devices read the list and write the values directly. The host only checks that all indices are in bounds.
+//! devices read the list and write the values directly. Meanwhile the host checks that all indices are in
+//! bounds.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,8 +77,8 @@ pub(super) fn gather<T: Element, D: Device>(
     let moved = pager.read_settled(&array.touched_pages(range), || {
         let mut under_way = StartedKernels { lanes, kernels: Vec::new() };
         let is_started = start(&mut under_way, elements, (&list, indices), (&values, into));
-        // Check the indices while the devices work. The host does so, because a device does not report
-        // entries that it skips.
+        // Check the indices while the devices work. The host must check, because a device skips invalid
+        // entries without a report.
         checked = check(indices, range.len());
         Ok(is_started && under_way.wait().is_ok())
     });

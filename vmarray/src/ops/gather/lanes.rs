@@ -1,5 +1,6 @@
-//! Division of a gather's or scatter's list among devices. Each device moves the elements in its own home
-//! slots. If every device can access all elements, each moves any part of the list.
+//! Division of the list of a gather or scatter among devices. Each device moves the elements in its own home
+//! slots (places of pages in device memory). If every device can access all elements, the list is instead cut
+//! into parts, and any device may move any part.
 
 use std::sync::Arc;
 

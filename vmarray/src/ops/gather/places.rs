@@ -1,5 +1,5 @@
-//! Locations of elements: converts an index to a page, a channel, and an offset within the channel. Divides
-//! by shifts or multiplications if possible.
+//! Locations of elements: converts an index to a page, a channel (share of a device), and an offset within
+//! the channel. The divisions are done by shifts or multiplications if possible.
 
 /// A divisor for repeated divisions, as a shift, a multiplication or a division.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,10 @@
-//! Stages of gathers and scatters: page-locked memory with a kernel's list of elements and their values.
+//! Stages of gathers and scatters: a stage is page-locked memory with a kernel's list of elements, and
+//! usually with their values.
 //!
-//! If the program's values are in [registered](crate::access::Registered) memory, the stage has only the
-//! list, and the device reads or writes the values in place. The stage then has an entry for each element in
-//! a part of the program's list. The kernel skips the entries of elements that the host moves, such as
-//! elements in the cache.
+//! If the program's values are in [registered](crate::access::Registered) memory, a stage has only the list,
+//! and the device reads or writes the values in place. The list then has an entry for each index in one part
+//! of the program's list. The host marks the entries whose elements it moves itself, such as elements in the
+//! cache, and the kernel skips these entries.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -62,7 +63,8 @@ impl StagePlan {
 
     /// Creates a plan for values at an address. If the devices can access them, stages have no values.
     pub(crate) fn for_values<T>(values: usize, elements: usize, lanes: &Lanes<'_>, gap_max: usize) -> Self {
-        // A divided list needs buffered values: a device may overwrite values of entries that it skips.
+        // Values in place are impossible for a list that is divided among devices: a device may overwrite the
+        // values of entries that it skips.
         let range = RegisteredRange::find(values, elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
         match range {
@@ -304,7 +306,7 @@ impl<T: Element> GatherStage<T> {
         self.clear();
         let mut value = vec![0; if is_direct { 0 } else { size_of::<T>() }];
         for (number, position) in positions.into_iter().enumerate() {
-            // The loop has rewritten only entries before this entry, so this entry is still intact.
+            // Read this entry from the old list: the loop has rewritten only entries before it.
             let entry = if is_direct { position - first } else { number };
             let mut element = [0; INDEX_BYTES];
             self.memory.read(entry * INDEX_BYTES, &mut element);

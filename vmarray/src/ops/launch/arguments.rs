@@ -177,8 +177,8 @@ impl<T: ElementMemory> AppendTo for Appended<'_, T> {
     fn append_in_order(&mut self, numbered: &[u8]) {
         let item = |element: &[u8]| element.first_chunk().map_or(0, |index| u64::from_ne_bytes(*index));
         let mut elements: Vec<&[u8]> = numbered.chunks_exact(Self::stride(true)).collect();
-        // A stable sort keeps the order of elements within a work-item, because a work-item appends at
-        // ascending positions.
+        // The sort is stable, so the elements of one work-item (GPU thread) keep their order: the work-item
+        // appended them at ascending positions.
         elements.sort_by_key(|element| item(element));
         let value = |element: &[u8]| bytemuck::pod_read_unaligned::<T>(&element[8..][..size_of::<T>()]);
         self.to.extend(elements.into_iter().map(value));

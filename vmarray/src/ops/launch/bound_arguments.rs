@@ -1,4 +1,5 @@
-//! Arguments of a launch, each assigned to its kernel parameter; used over stores and in sessions.
+//! Arguments of a launch, each assigned to its kernel parameter. Both launches over stores and launches in
+//! sessions use them.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! Broadcast arguments: windows and whole arrays that many GPU threads read. Each device gets a copy. Windows
-//! are copied one part at a time.
+//! Broadcast arguments: windows (boxes of neighbouring elements) and whole arrays that many GPU threads read.
+//! Each device gets a copy of the argument. Windows are copied one part at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -340,7 +340,8 @@ impl<'a> DeviceCopies<'a> {
     ) -> Result<Self> {
         let bytes = |argument: &BroadcastArgument<'_>| {
             let count = argument.count_around(items).max(1);
-            // A single element may be longer than the staging buffer, which then fits one element.
+            // If a single element is longer than `STAGED_BYTES`, make the staging buffer as long as this
+            // element.
             argument.of.stride().saturating_mul(count).min(STAGED_BYTES.max(argument.of.stride()))
         };
         let bytes = arguments.iter().map(bytes).max().unwrap_or(1);

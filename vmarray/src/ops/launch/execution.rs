@@ -1,5 +1,6 @@
-//! Execution of launches over stores: each argument becomes a column of the runs, a copy on the device, or a
-//! read in place. Then the plan is launched over the work-items.
+//! Execution of launches over stores (arrays or sources). An argument becomes a column of the runs
+//! (contiguous elements on a device), a copy on the device, or a read in place. Then the plan is launched
+//! over the work-items (GPU threads).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,8 +138,8 @@ impl<'a> StoreElements<'a> {
     fn in_place(&self, columns: &[LaunchColumn<'_>]) -> Option<StripedArgument<'a>> {
         let StorePlaces { placed: PlacedElements { operand, stored, .. }, halo, modes } = &self.places;
         let stored = stored.as_ref()?;
-        // If the launch also writes to these elements, work-items must read a copy, because reads in place
-        // would see new values.
+        // If the launch also writes to these elements, work-items (GPU threads) must read a copy: in place
+        // they would read new values.
         let is_written = |column: &LaunchColumn<'_>| {
             column.operand.target.is_some() && std::ptr::addr_eq(column.operand.store, operand.store)
         };
@@ -432,7 +433,7 @@ impl<'a> LaunchDraft<'a> {
         if let Some(at) = self.striped.iter().position(|argument| argument.number == *parameter) {
             return Some(ViewPlace::Striped(at));
         }
-        // An argument for appended elements has two views: the counter and the elements.
+        // An argument for appended elements has two views: the first is the counter, the second the elements.
         let before =
             earlier.iter().filter(|other| *other == parameter).count() - usize::from(result.is_some());
         if *parameter == kernel.lowered.parameters.len() {
@@ -454,7 +455,8 @@ impl<'a> LaunchDraft<'a> {
             let len = copied.map(BroadcastArgument::len).or(striped(parameter).map(StripedArgument::len));
             len.unwrap_or(domain.range().len())
         };
-        // For copied arguments this scalar is 0 here, because each part of the launch sets its own value.
+        // For copied arguments, use 0 for this scalar here, because each part of the launch sets its own
+        // value.
         let stencil = |of, part| striped(of).map_or(0, |argument| argument.scalar(part));
         Ok(LaunchPlan::new(self.kernels.prepared(form.clone())?, self.options, &items, stencil, len))
     }

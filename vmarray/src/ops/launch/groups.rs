@@ -1,6 +1,5 @@
-//! Groups of work-items (GPU threads) along one axis of a view. A group starts at a multiple of the group
-//! length, counted from the start of the view. Groups therefore do not depend on the distribution of elements
-//! over pages, channels and devices.
+//! Work-groups along one axis of a view. A work-group starts at a multiple of the group length, counted from
+//! the start of the view. The results therefore do not depend on the distribution of elements over devices.
 
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};

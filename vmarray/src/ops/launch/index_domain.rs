@@ -1,4 +1,5 @@
-//! Launches over a range of numbers, for kernels whose work-items do not correspond to elements of an array.
+//! Launches over a range of numbers, for kernels whose work-items (GPU threads) do not correspond to elements
+//! of an array.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ struct NumbersUnderWay {
     queue: Queue<dyn Device>,
     report: HostBuffer<dyn Device>,
     geometry: Geometry,
-    // Keeps the memory whose address serves as the column of elements without bytes.
+    // Keeps memory alive: its address serves as the address of a column without bytes.
     _nothing: Option<DeviceBuffer<dyn Device>>,
 }
 
@@ -151,8 +152,8 @@ impl<'a> IndexDomainStore<'a> {
         let channels: Vec<&HomeQueues> =
             striped.iter().flat_map(|(pager, _)| pager.channels()).map(|channel| &channel.queues).collect();
         let ticket = match channels.split_first() {
-            // If the kernel reads elements in place, submit it to a queue of their channel, ordered between
-            // the writes to them.
+            // If the kernel reads elements in place, submit it to a queue of the channel (share of a device)
+            // that stores them, after earlier writes to them and before later ones.
             Some((first, others)) => first.between_writes(others, &mut submit)?,
             None => submit(&queue)?,
         };

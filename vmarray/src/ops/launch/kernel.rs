@@ -72,7 +72,7 @@ impl KernelVariants {
 
 /// Returns a kernel in a variant. Lowers the kernel if the cache does not contain it.
 pub(super) fn prepared<K: Kernel>(form: LaunchVariant) -> Result<Arc<PreparedKernel>> {
-    // The host interprets kernels with groups, so only other kernels have a compiled host form.
+    // Kernels with work-groups have no compiled host form: the host interprets them.
     let host_form = |form: &LaunchVariant| match K::group_len() {
         Some(_) => None,
         None => host_form_of::<K>(form.axes, form.returns),

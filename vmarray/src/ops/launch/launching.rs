@@ -319,8 +319,8 @@ impl Change for Launching<'_> {
         self.views
             .iter()
             .position(|place| *place == ViewPlace::Column(0))
-            // With a budget or native code, a work-item may leave its element unwritten, so the elements are
-            // not overwritten for certain.
+            // Do not count elements as overwritten if the launch has a time limit or native code: a work-item
+            // (GPU thread) may then leave its element unwritten.
             .filter(|_| self.plan.options.budget.is_none() && self.plan.kernel.kernel.code().is_none())
             .is_some_and(|view| self.plan.kernel.overwrites(view, element_bytes))
     }

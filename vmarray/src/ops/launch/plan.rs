@@ -51,7 +51,8 @@ impl<'o> LaunchPlan<'o> {
             ScalarSource::Value { parameter, position } => values[parameter][position],
             ScalarSource::Origin => domain.range().start as u64,
             ScalarSource::LaunchVariant => form.number(),
-            // A value that depends on the run is 0 here, because `params_of` sets it for each run.
+            // Use 0 for a value that depends on the run (contiguous elements on a device), because
+            // `params_of` sets it for each run.
             ScalarSource::Groups(_) => 0,
             ScalarSource::Axis { axis, part } => domain.axes[axis].scalar(part, form.is_short),
             ScalarSource::TileLen(part) => {

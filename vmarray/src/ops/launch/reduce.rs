@@ -1,5 +1,6 @@
-//! Reductions of the values that a kernel's work-items return. The launch is divided into pieces. The values
-//! of a piece fit in the device's cache, and the device reduces them there before the next piece.
+//! Reductions of the values that a kernel's work-items (GPU threads) return. The launch is divided into
+//! pieces, whose values fit in the device's cache. The device reduces the values of a piece before it runs
+//! the next piece.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -245,7 +246,7 @@ impl Reduction {
         error: backend_api::Error,
     ) -> backend_api::Error {
         let Some(ticket) = begun else { return error };
-        // Wait before the error is returned. The wait's own error is ignored: the first one counts.
+        // Wait before returning `error`. An error of the wait is ignored, because `error` came first.
         let _ = device.wait(ticket);
         match error.kind() {
             ErrorKind::Lost => error,
@@ -262,7 +263,7 @@ impl Reduction {
         report: HostSpan<'_>,
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
-        // Compile for a run without elements. It needs no memory, but an aligned address.
+        // Compile for a run without elements. Such a run needs no memory, only an aligned address.
         let (columns, geometry) = like.part(0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());

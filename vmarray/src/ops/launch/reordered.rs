@@ -1,5 +1,5 @@
-//! [`Reordered`]: a launch argument with another storage order than the result. The host reads its elements
-//! in the storage order of the result.
+//! [`Reordered`]: a launch argument whose elements are stored in another order than the launch's result, for
+//! example row-major instead of tiled. The host reads the argument in the order of the result.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Sessions: kernel launches in order, over arrays that the session borrows until all launches have ended.
+//! Sessions: kernel launches in order, over arrays that a session borrows until all launches have ended.
 
 mod bindings;
 mod future;
@@ -213,7 +213,8 @@ impl<'a> Session<'a> {
 
     /// Holds all elements of an array that no other thread uses.
     fn hold_pages(&mut self, pager: &'a Pager, len: usize, stride: usize) -> Result<BindingNumber> {
-        // Hold only pages with elements, not the pages reserved for growth behind them.
+        // Settle (write back and evict) only pages with elements, not the pages reserved for growth behind
+        // them.
         let pages = 0..(len.div_ceil(pager.page_bytes() / stride) as u64).min(pager.table().len());
         pager.settle_alone(pages)?;
         for channel in pager.channels() {
@@ -417,7 +418,7 @@ impl Copying {
 
 impl Drop for Session<'_> {
     fn drop(&mut self) {
-        // A drop cannot return an error, so ignore it here. Programs call `finish` to get the error.
+        // `drop` cannot return an error, so ignore it here. Programs call `finish` to get the error.
         let _ = self.wait();
     }
 }

@@ -1,5 +1,6 @@
-//! Launches whose groups are tiles of a multidimensional result. Work-items write elements to scratch memory
-//! of their device in the order of tiles. A second kernel moves the elements to their pages.
+//! Launches whose work-groups are tiles of a multidimensional result. The work-items (GPU threads) write
+//! elements to scratch memory of their device in the order of tiles. A second kernel moves the elements to
+//! their pages.
 
 use std::collections::HashMap;
 use std::ops::Range;

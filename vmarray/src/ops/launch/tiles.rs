@@ -1,5 +1,5 @@
-//! Geometry of launches whose groups are tiles of a result. A band is a number of whole rows of tiles, which
-//! one launch processes.
+//! Geometry of launches whose work-groups are tiles of a result. A launch processes one band: some whole rows
+//! of tiles.
 
 use std::ops::Range;
 
@@ -102,7 +102,8 @@ impl TiledGroups {
         let axis = |axis: usize| {
             let (extent, tile) = (self.extents[axis], self.tile[axis]);
             let (start, tiles) = if axis == 0 {
-                // On the first axis, kernels count positions from the result's first row.
+                // On the first axis, kernels count positions from the result's first row, not from the band's
+                // first row.
                 (0_usize.wrapping_sub(row), rows.len().div_ceil(tile))
             } else {
                 (0, self.tiles(axis))

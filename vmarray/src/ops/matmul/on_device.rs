@@ -1,6 +1,6 @@
-//! Matrix products in place, on a GPU that stores both factors and the result. A group keeps tiles of the
-//! factors in its shared memory, and each work-item a block of sums in registers. After V. Volkov, J. Demmel,
-//! "Benchmarking GPUs to Tune Dense Linear Algebra", 2008.
+//! Matrix products in place, on a GPU that stores both factors and the result. A work-group keeps tiles of
+//! the factors in its shared memory. Each work-item (GPU thread) keeps a block of sums in registers. After V.
+//! Volkov, J. Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra", 2008.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -105,7 +105,8 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
         }
         barrier();
         from += STEP;
-        // Load the tiles of the next step before the products of this step, to overlap both.
+        // Load the tiles of the next step before computing the products of this step, so that loads and
+        // products overlap.
         for i in 0..EACH {
             next_a[i] = loaded::<T, A_ALONG>((t, i), a, a_first, a_strides, (from, row), (depth, rows));
             next_b[i] = loaded::<T, B_ALONG>((t, i), b, b_first, b_strides, (from, column), (depth, columns));
@@ -275,7 +276,8 @@ impl Change for ProductChange<'_> {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
         let Some(report) = report else { unreachable!("every launch has a report") };
-        // Do not fall back to the kernel in RAM, because multiplying tiles is faster on the host.
+        // Do not run this kernel on the host if the device refuses it: the host multiplies faster tile by
+        // tile.
         self.with(run, report, |launch| queue.with_ram(false).submit(launch))
     }
 

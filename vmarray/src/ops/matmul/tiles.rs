@@ -1,5 +1,5 @@
 //! Matrix products in RAM, one tile of the result after the other. A tile is the sum of products of panels
-//! (narrow tiles) of the factors.
+//! (narrow strips) of the factors.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -35,8 +35,8 @@ impl TileSizes {
     pub fn of([m, n, k]: [usize; 3], bytes: usize) -> Self {
         let (tile, panel) = ((TILE_BYTES / bytes).max(1), (PANEL_BYTES / bytes).max(1));
         let side = (panel / k.min(DEPTH_MIN)).max(1);
-        // Candidates for the number of column strips: from the fewest that fit, plus up to four times the
-        // number that square tiles need.
+        // Candidates for the number of column strips: from the fewest that fit to `most`. The upper end
+        // leaves room for four times the number of strips of square tiles.
         let fewest = n.div_ceil(side.min(tile));
         let most = (fewest + 4 * n / tile.isqrt().max(1)).min(n);
         let sizes = |strips: usize| {
@@ -126,7 +126,8 @@ fn add_product<T: MatMulElement>(
     a: FactorTile<'_, T::Sum>,
     b: FactorTile<'_, T::Sum>,
 ) -> Result<()> {
-    // Threads divide the rows. Compute a single row as the transposed product, which has several rows.
+    // Threads divide the rows. A single row cannot be divided, so compute the transposed product, which has
+    // several rows.
     let (a, b) = if a.extents[0] == 1 { (b.transposed(), a.transposed()) } else { (a, b) };
     let ([m, _], [_, n]) = (a.extents, b.extents);
     let each = m.div_ceil(*CORES);

@@ -1,4 +1,4 @@
-//! Distinct elements and groups in RAM, for arrays without GPUs. The results have the same bits as on
+//! `unique` and `group_by` in RAM, for arrays without GPUs. The results have the same bits as the results of
 //! devices.
 
 use std::ops::Range;

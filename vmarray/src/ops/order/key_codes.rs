@@ -1,7 +1,7 @@
-//! Groups in RAM for few distinct keys: a hash table maps keys to short codes, so no sort is needed.
+//! `group_by` in RAM for few distinct keys: a hash table maps keys to short codes, so no sort is needed.
 //!
-//! Reductions add each value to the total of its code. The order of the elements is computed only if the
-//! caller requests it, or for sums of floats, because rounding depends on the order.
+//! A reduction adds each value to the total of its key's code. The order of the elements is computed only if
+//! the caller requests it, or for sums of floats, whose rounding depends on the order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

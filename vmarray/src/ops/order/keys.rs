@@ -1,4 +1,5 @@
-//! Sorts by several keys: stable sorts of the elements' positions by each key, from the last to the first.
+//! Sorts by several keys: the elements' positions are sorted by each key in turn, from the last key to the
+//! first. Each sort is stable.
 
 use backend_api::Device;
 

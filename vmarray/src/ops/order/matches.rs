@@ -1,5 +1,5 @@
-//! Joins of two views by equal keys: the keys of one view are sorted, and a binary search finds each key of
-//! the other view there.
+//! Joins of two views by equal keys: one view's keys are sorted, and a binary search looks up each key of the
+//! other view among them.
 
 use backend_api::Device;
 use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, KernelType, Own, kernel};

@@ -1,7 +1,7 @@
 //! Binary searches in sorted elements, and merges of two sorted views. Each GPU thread searches
 //! independently.
 //!
-//! The searches compare elements by the unsigned sort keys of `sort`. Floats are therefore in the order of
+//! The searches compare the same unsigned sort keys as `sort`, so floats must be in the order of
 //! [`f64::total_cmp`].
 
 use vmarray_kernel::{Anywhere, At, ElementMemory, KernelNumber, Own, kernel};

@@ -85,7 +85,7 @@ pub struct Selected<'a, V: View<'a>> {
 
 impl<'a, V: View<'a>> Selected<'a, V> {
     fn new(view: V, of: Range<<V as View<'a>>::Index>, condition: Expr<V::Element, bool>) -> Result<Self> {
-        // Lower the condition now, because an invalid one must fail before the first iteration.
+        // Lower the condition now, so that an invalid condition fails before the first iteration.
         Condition::new(view.region().lowered(&of).condition(condition.clone()))?;
         let search = Ordered::new(view, of, condition);
         Ok(Self { search, batch: batch_len::<V::Element>(), found: VecDeque::new() })

@@ -4,7 +4,8 @@
 //! in pairs, and blocks are added in ascending order. A float result is therefore the same for each
 //! distribution of the elements and each division of the work. If lines are many but short, a work-item
 //! reduces a whole line. Otherwise a work-item reduces a block, and the host combines the blocks. The kernel
-//! reads elements in place if one device has them in rows; other elements are copied piece by piece.
+//! reads elements in place if one device has all of them, in row-major order. Otherwise they are copied piece
+//! by piece.
 
 use std::ops::Range;
 
@@ -248,7 +249,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
             let lines = PlacedElements { operand, extents, stored: None, of: Box::new(of_values) };
             let parts = len.div_ceil(BLOCK);
             let partial = self.partial::<S, F, O>(lines, behind, parts, before * behind)?;
-            // Positions of this piece's results among all results.
+            // Find the positions of this piece's results among all results.
             let mut own = zeroed_vec(before * behind)?;
             let is_first = of[axis].start == 0;
             let places = numbers(&without(&of, axis), &without(&self.extents, axis));

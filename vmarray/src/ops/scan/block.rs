@@ -1,5 +1,5 @@
-//! Prefix sums of one block on the host. The additions have the same order as in a group of GPU threads, so
-//! floats have the same bits.
+//! Prefix sums of one block on the host. The additions have the same order as in a GPU work-group, so float
+//! results have the same bits.
 
 use backend_api::kernel::{HostItems, Report};
 use vmarray_kernel::k::add;

@@ -62,7 +62,7 @@ impl Compensated {
     }
 
     fn rounded(self) -> f64 {
-        // After an overflow, the rounding error is meaningless, so return the sum alone.
+        // After an overflow to infinity, the rounding error is meaningless, so return the sum alone.
         if self.sum.is_finite() { self.sum + self.left } else { self.sum }
     }
 }

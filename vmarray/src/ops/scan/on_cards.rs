@@ -1,6 +1,6 @@
-//! Prefix sums on GPUs, by native kernels. If one channel has all elements, each element is read and written
-//! once, as in `scan.h`. With several channels a first pass computes the sums of tiles, and the host passes
-//! each tile its carry.
+//! Prefix sums on GPUs, by native kernels. If one channel (share of a device) has all elements, the kernel in
+//! `scan.h` reads and writes each element once. With several channels, a first pass computes the sum of each
+//! tile. From these sums the host computes the carry into each tile, for a second pass.
 
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ impl<'a> ShareScan<'a> {
     fn launch(&self, what: u64, begin_write: &mut dyn FnMut()) -> Result<()> {
         let [first, count, page_len, channels, channel, base, row] = self.params;
         let params = [first, count, page_len, channels, channel, base, row, what];
-        // On a device without `f64` support the kernel writes no result, so the result is not 1.
+        // On a device without `f64` support, the kernel writes no result, so the result word is not 1.
         match self.states.launch(self.kernel, None, &params, what & IS_TOLD > 0, begin_write)? {
             1 => Ok(()),
             _ => Err(refusal().into()),
@@ -138,7 +138,7 @@ fn carry<T: PrefixSummed>(
         let channel = share.0.channel as usize;
         of_channel[channel].push(share);
     }
-    // With a single channel all pages are contiguous, so treat them as one page.
+    // With a single channel (share of a device), all pages are contiguous, so treat them as one page.
     let channels = striping.channels as u64;
     let of_page = if channels == 1 { u64::MAX } else { striping.page_len as u64 / tile };
     let (first, end) = (scan.range.start as u64 / tile, (scan.range.end as u64).div_ceil(tile));
@@ -241,7 +241,8 @@ mod tests {
             array.write(0, &values).unwrap();
             array.flush(..).unwrap();
             let operation = [Operation::Launch, Operation::Submit, Operation::Fill][random.index(3)];
-            // After `OutOfMemory` the scan falls back to launches, unless the failure comes too late.
+            // After `OutOfMemory` the scan falls back to launches, unless the GPU has already changed
+            // elements.
             let kind = [DeviceErrorKind::CopyFailed, DeviceErrorKind::OutOfMemory][round / 2 % 2];
             let fault = Fault::new(operation, kind).on_call(1 + random.next() % 9);
             device.inject(if random.index(2) == 0 { fault } else { fault.reported_later() });

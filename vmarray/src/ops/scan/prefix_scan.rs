@@ -122,7 +122,8 @@ fn written<T: KernelNumber + ElementMemory, const HAS_ROWS: usize>(
     let all = scanned(of_lanes[lane], lane, last / 32);
     let of_others = lanes::shuffle(all, ((i / 32 + 31) % 32) as u32);
     let left = lanes::shuffle(sum, ((lane + 31) % 32) as u32);
-    // Add the carries: of earlier work-items in these 32 lanes, of earlier lanes, of earlier blocks.
+    // Add the carries in three steps: from earlier work-items (GPU threads) in these 32 lanes, from earlier
+    // lanes, from earlier blocks.
     let mut value = sum;
     let mut is_begun = true;
     if is_exclusive {

@@ -1,8 +1,8 @@
 //! Carries between blocks of a prefix sum: a binary tree over the blocks of a store. A node is the sum of its
-//! two halves. The carry into a right half is the carry into the whole plus the left half. G. Blelloch,
-//! "Prefix Sums and Their Applications", 1990.
+//! two halves. The carry into the right half of a node is the carry into the node plus the sum of its left
+//! half. G. Blelloch, "Prefix Sums and Their Applications", 1990.
 //!
-//! Devices and the host compute the same bits, so either may compute a node.
+//! Devices and the host compute the same bits, so the host or a device may compute a node.
 
 use super::number::PrefixSummed;
 

@@ -392,7 +392,7 @@ fn kernels_in_opencl_c_sort_keys_of_all_types() {
 fn what_lies_in_several_pieces_is_sorted_in_place() {
     let Some(device) = CardModel::all_in_opencl().pop() else { return };
     let mut random = SplitMix64::new(18);
-    // The array has three full shares of 32 Ki keys, and a shorter last share.
+    // The array has three full shares (contiguous parts) of 32 Ki keys, and a shorter last share.
     let array = VirtualArray::<u16>::builder(101_000).devices([Arc::new(device)]).page_len(3000);
     let (array, mut expected) = (array.build().unwrap(), Vec::new());
     expected.resize_with(101_000, || random.next() as u16);

@@ -3,14 +3,14 @@
 //! In the first pass, each piece consists of strips from all parts of the elements, so each piece has about
 //! equally many elements of each bucket. A GPU sorts the piece and writes it to the areas of the buckets. The
 //! host then computes the exact positions that cut the sorted pieces into buckets of equal length. Threads
-//! move the elements that are in the area of another bucket. The second pass reads each bucket from its area,
-//! sorts it on a GPU, and writes it to its final place. While a GPU sorts one piece, the next piece is
+//! then move each element that is in the wrong bucket's area. The second pass reads each bucket from its
+//! area, sorts it on a GPU, and writes it to its final place. While a GPU sorts one piece, the next piece is
 //! uploaded and the previous one downloaded.
 //!
-//! A piece is never downloaded to the RAM that it was uploaded from, but to free RAM. The old place becomes
-//! free when the download has succeeded. All elements are therefore in RAM at any time, and the loss of a GPU
-//! loses none of them. The additional RAM is two pieces for each GPU: see [`layout`]. If all elements fit on
-//! a GPU, it sorts them in one piece, and threads copy them to other RAM meanwhile.
+//! A piece is never downloaded to the RAM that it was uploaded from, but to free RAM. The RAM of the upload
+//! becomes free when the download has succeeded. All elements are therefore in RAM at any time, and the loss
+//! of a GPU loses none of them. The additional RAM is two pieces for each GPU: see [`layout`]. If all
+//! elements fit on a GPU, it sorts them in one piece, and threads copy them to other RAM meanwhile.
 
 mod layout;
 
@@ -291,7 +291,7 @@ impl ExternalSort<'_> {
     ) -> Result<()> {
         let (card, keys) = (&self.cards[number], self.piece as u64);
         let (sorter, device) = (&card.sorter, card.lane.share.lane.device());
-        // Use a separate queue for each direction. A drop of a queue waits for its copies.
+        // Use one queue for uploads and one for downloads. Dropping a queue waits for its copies.
         let (uploads, downloads) = (Queue::new(device)?, Queue::new(device)?);
         let mine = || jobs.iter().skip(number).step_by(self.cards.len());
         let places = if jobs.len() == 1 { 2 } else { PIECES_ON_CARD as u64 };

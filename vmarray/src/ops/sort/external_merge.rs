@@ -1,6 +1,6 @@
 //! Merge sort for elements that no single device can hold. Pieces are sorted in RAM, then merged in place.
 //!
-//! Two neighbouring sorted pieces without values are merged in a stream if the shorter one fits into RAM.
+//! Two adjacent sorted pieces without values are merged in a stream if the shorter piece fits into RAM.
 //! Pieces with values are merged in RAM if both fit. Otherwise the merge is divided into two halves. A search
 //! finds the elements of the first half, a rotation moves them to the front, and each half is merged
 //! separately: K. Dudzinski, A. Dydek, "On a stable minimum storage merging algorithm", 1981. The rotation
@@ -50,7 +50,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     }
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
-    // The permutation of values uses 32-bit indices, which limit the length of a piece.
+    // The permutation of values has 32-bit indices. Pieces with values can therefore not be longer.
     let most = if stride == 0 { usize::MAX } else { u32::MAX as usize };
     let mut piece = range.len().min((bytes_in_ram() / of_each).clamp(2, most));
     let (piece, beside) = loop {
@@ -72,7 +72,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
             for at in (0..starts.len() - 2).step_by(2) {
                 sorting.merge(starts[at], starts[at + 1], starts[at + 2])?;
             }
-            // Each merge joins two neighbouring runs, so only every other start remains.
+            // Each merge has joined two adjacent runs, so only every other start remains.
             let last = starts.len() - 1;
             let is_kept = |at: usize| at.is_multiple_of(2) || at == last;
             starts = (0..=last).filter(|at| is_kept(*at)).map(|at| starts[at]).collect();

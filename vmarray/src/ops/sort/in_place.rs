@@ -1,10 +1,11 @@
 //! In-place MSD radix sort, for keys that do not fit twice in device memory. One device does the work, with
-//! at most 10 GiB of scratch memory. It reads and writes the keys of several channels in place, page by page.
+//! at most 10 GiB of scratch memory. The device reads and writes the keys of several channels (shares of
+//! devices) in place, page by page.
 //!
 //! The first phase distributes keys to buckets by their most significant digit, one piece at a time. A bucket
-//! is a list of *blocks*, which reuse the space of the current piece or of earlier pieces. Each bucket has at
-//! most one partial block, which is a spare block. The second phase gathers one bucket after the other, sorts
-//! it, and writes it to its final place. Before the write, blocks of other buckets move away from there to
+//! is a list of *blocks*, in the space of pieces that are already distributed. A bucket has at most one
+//! partial block, which is in scratch memory. The second phase gathers one bucket after the other, sorts it,
+//! and writes it to its final place. Before the write, blocks of other buckets that occupy this place move to
 //! free blocks. Buckets that are longer than a piece are written unsorted, and distributed again.
 //!
 //! After M. Axtmann, S. Witt, D. Ferizovic, P. Sanders, "In-Place Parallel Super Scalar Samplesort
@@ -321,7 +322,7 @@ impl<'s> InPlace<'s, '_> {
     fn collect(&mut self, mut buckets: Buckets, counts: &[u64]) -> backend_api::Result<Vec<Range<u64>>> {
         let (mut longer, mut to, mut number) = (Vec::new(), 0, 0);
         while number < DIGITS {
-            // Process neighbouring short buckets together as a group. A long bucket is a group of its own.
+            // Process adjacent short buckets together as one set. A long bucket is a set of its own.
             let (mut keys, first) = (counts[number], number);
             number += 1;
             while number < DIGITS && keys + counts[number] <= self.piece / TOGETHER {

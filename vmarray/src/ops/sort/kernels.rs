@@ -1,7 +1,7 @@
 //! Kernels of sorts on devices, and the choice of the kernel that a device runs for each stage.
 //!
 //! Most stages are written in the kernel language. [`runs_native_code`] lists the stages with native code, in
-//! PTX or OpenCL C, for devices on which the kernel language is not known to be as fast.
+//! PTX or OpenCL C, for devices on which native code is faster.
 
 mod count;
 mod keys;

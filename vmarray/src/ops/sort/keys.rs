@@ -91,7 +91,7 @@ impl KeyOrder {
 
     /// Converts a sort key to the bits of its number.
     pub(crate) fn bits<B: KeyBits>(self, key: u64) -> B {
-        // No mask changes the sign bit depending on other bits, so the sign bit can be computed first.
+        // `flip_negative` does not contain the sign bit, so `flipped` already has the sign bit of the number.
         let flipped = key ^ self.flip;
         let sign = ((flipped << (u64::BITS - 8 * B::BYTES as u32)) as i64 >> 63) as u64;
         B::narrow(flipped ^ (sign & self.flip_negative))

@@ -57,8 +57,8 @@ pub(crate) fn look_back(
                 DeviceOutcome::Done
             }
             Err(error) if error.device_error().is_some_and(is_unsupported) => DeviceOutcome::Unsupported,
-            // The kernel writes only to the list, which is new memory. This failure therefore leaves the
-            // elements unchanged.
+            // Report `Failed`, not `Lost`: the kernel writes only to the new list, so the elements are
+            // unchanged.
             Err(error) => DeviceOutcome::Failed(error),
         }
     })?;
@@ -205,7 +205,8 @@ impl<'a> TileStates<'a> {
             tickets.push(ticket);
             Ok(())
         });
-        // Wait for the earlier submissions even after a failure, because they use the same memory.
+        // Wait for the accepted submissions even after a failure, because they use the memory that the caller
+        // reuses.
         let waited: Vec<_> =
             tickets.into_iter().map(|ticket| lane.wait(ticket).map_err(no_refusal)).collect();
         Ok(waited.into_iter().collect::<backend_api::Result<()>>().and(submitted)?)

@@ -1,4 +1,5 @@
-//! Partition of a merge between devices: for each part of the result, the ranges of both inputs.
+//! Partition of a merge between devices: for each part of the result, finds the ranges of both inputs that
+//! the part consists of.
 
 use std::ops::Range;
 
@@ -109,7 +110,8 @@ pub(super) fn parts_of<E>(
             place += len;
             let (piece, number) = find(run, place);
             let own = key(run, piece, number)?;
-            // Of equal keys, keys of the first run come first, so the comparisons of the two runs differ.
+            // Of equal keys, the keys of run 0 come first. A key of run 0 therefore follows the smaller keys
+            // of run 1, and a key of run 1 follows the smaller and the equal keys of run 0.
             let (mut low, mut high) = (0, lengths[1 - run]);
             while low < high {
                 let middle = low.midpoint(high);

@@ -1,6 +1,6 @@
 //! LSD radix sort of the keys that one channel (share of a device) stores, in device memory.
 //!
-//! Each pass moves all keys to other memory, sorted by one more digit. The next pass starts only after the
+//! Each pass copies all keys to other memory, sorted by one more digit. The next pass starts only after the
 //! previous one has succeeded, so a failed pass leaves its input intact. Keys may have values, which move
 //! with them.
 
@@ -33,7 +33,7 @@ const ALIGN: u64 = 256;
 
 /// Returns true if a device may sort keys of this size in bytes, with values of `value_bytes` or without.
 pub(crate) fn can_sort(device: &Arc<dyn Device>, key_bytes: usize, value_bytes: Option<usize>) -> bool {
-    // Check for a GPU here, because other devices would refuse the kernel's code only at launch.
+    // Check for a GPU here, because other devices would refuse the native kernel only at its launch.
     device.info().kind.is_gpu()
         && move_kernel(device, key_bytes as u64, value_bytes.map(|bytes| bytes as u64)).is_some()
 }

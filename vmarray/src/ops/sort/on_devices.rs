@@ -1,9 +1,10 @@
-//! Sorts in device memory, for devices that can access each other's memory. Each channel sorts its own keys.
-//! Then the channels merge their sorted keys, two runs at a time, in a binary tree. In a merge, each channel
-//! writes its part of the result, and reads keys of other channels in place.
+//! Sorts in device memory, for devices that can access each other's memory. Each channel (share of a device)
+//! sorts its own keys. Then the channels merge their sorted keys, two runs at a time, in a binary tree. In a
+//! merge, each channel writes a part of the result, and reads keys of other channels in place.
 //!
-//! Each step moves the keys from their home slots to scratch memory, or back. The last step also distributes
-//! them to their final pages. The input of a step stays intact until the step has succeeded on all devices.
+//! Each step copies the keys from their pages' home slots (places in device memory) to scratch memory, or
+//! back. The last step also distributes them to their final pages. The input of a step stays intact until the
+//! step has succeeded on all devices.
 //!
 //! Keys with values are first distributed to the channels in index order, because the sort must be stable.
 
@@ -70,7 +71,7 @@ fn sort_in_steps(
     }
     let outcome = match failure {
         Some(error) if error.device_error().is_some_and(is_unsupported) => {
-            // Release the scratch memory of all sorters before the sort in place, which needs the memory.
+            // Free the scratch memory of all sorters first, because the sort in place needs this memory.
             sorters.drain(..).for_each(|sorter| sorter.sorter.end());
             begin_write();
             in_place::sort(shares, dealing, order, steps)
@@ -183,8 +184,8 @@ impl<'s> SortedShares<'s, '_> {
             self.sorters[number].bring(self.at[number], self.sorters[number].home())
         });
         match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
-            // After the distribution to channels, the original order of equal keys is lost, so no other
-            // stable sort can continue.
+            // After the keys were distributed to channels, the original order of equal keys is lost. Another
+            // stable sort could not restore it, so return an error instead of `Unsupported`.
             Ok(_) if is_unsupported(&error) && !is_dealt => DeviceOutcome::Unsupported,
             Ok(_) => DeviceOutcome::Failed(error.into()),
             Err(_) => DeviceOutcome::Lost(error.into()),
@@ -205,7 +206,8 @@ impl<'s> SortedShares<'s, '_> {
             });
         }
         failure?;
-        // Choose between home slots and scratch memory for each channel, so that the last merge ends there.
+        // Each merge step moves a channel's keys between home slots (places of pages in device memory) and
+        // scratch memory. Choose each start so that the last step ends in the home slots.
         let steps = |number| levels.iter().flatten().filter(|merge| all_of(merge).contains(&number)).count();
         let moved: Vec<bool> = (0..sorters.len())
             .map(|number| (self.at[number] == sorters[number].home()) == (steps(number) % 2 == 1))

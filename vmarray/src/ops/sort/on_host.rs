@@ -2,10 +2,11 @@
 //!
 //! A first scan of the keys finds the bits that differ, and whether the keys are already in order. Then all
 //! threads distribute the rows to buckets by the highest differing bits, through a buffer of one cache line
-//! for each bucket. If a sample shows uneven buckets, each bucket covers its own number of bits. One thread
-//! sorts a bucket in the processor's caches: by enough bits to make most keys different, and then by
-//! insertion of the remaining rows. If most rows of a bucket have the same key, only the other rows are
-//! sorted. Keys without values and with few differing bits are counted, and written from the counts.
+//! for each bucket. If a sample shows that these buckets would be uneven, the number of bits differs from
+//! bucket to bucket. One thread sorts a bucket in the processor's caches: first by as many bits as make most
+//! keys different, then by insertion of the rows that are still out of order. If most rows of a bucket have
+//! the same key, only the other rows are sorted. Keys without values and with few differing bits are counted,
+//! and written from the counts.
 //!
 //! If the sort is cancelled or panics, no row is lost.
 
@@ -49,7 +50,7 @@ pub(crate) fn sort<K: KeyBits>(
     threads: usize,
     steps: &Steps,
 ) -> Result<()> {
-    // The values are of type `()`, so this vector takes no memory.
+    // The vector of values takes no memory, because its elements are of type `()`.
     let mut values = vec![(); keys.len()];
     let columns = Columns { keys: keys.into(), values: values.as_mut_slice().into() };
     let beside = Some(bytemuck::cast_slice_mut(beside));
@@ -339,7 +340,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
             let Some(scratch) = scratches.lock().next() else { return };
             let (own, mut bytes) = (std::slice::from_mut(scratch), 0);
             loop {
-                // Report progress while this thread owns no bucket, because the program's function may panic.
+                // Report progress while this thread owns no bucket: the program's progress function may
+                // panic, and a bucket of this thread would stay unsorted.
                 if bytes >= STOPPED_BYTES && self.steps.report(0).is_err() {
                     break;
                 }

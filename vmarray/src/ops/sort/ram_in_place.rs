@@ -62,7 +62,8 @@ fn sort_share<K: KeyBits, V: Pod + Send + Sync>(
     let count = share.keys.count;
     in_steps(count * share.bytes_of_each(), |steps| {
         steps.report(0)?;
-        // Wait for all earlier device work on the keys, because threads access the memory without the queue.
+        // Wait for all earlier device work on the keys, because this function's threads access the memory
+        // without the queue.
         let all_before = share.lane.submit(RunAccess::Change, &mut |queue| queue.submit(&[]))?;
         share.lane.wait(all_before)?;
         let nothing = Elements { stride: 0, ..share.keys };

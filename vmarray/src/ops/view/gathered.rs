@@ -1,4 +1,4 @@
-//! Gathers and scatters with index lists that are longer than RAM, chunk by chunk.
+//! Gathers and scatters with index lists of any length, also longer than RAM, chunk by chunk.
 
 use std::fmt;
 use std::iter::FusedIterator;

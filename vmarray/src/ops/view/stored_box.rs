@@ -1,4 +1,4 @@
-//! [`StoredBox`]: the location of a view's elements in its store, along each axis.
+//! [`StoredBox`]: the location of a view's elements in the array or source, along each axis.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Arguments of a session's launches: elements of arrays that the session holds or has copied.
+//! Arguments of a session's launches: elements of arrays that the session borrows or has copied.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;

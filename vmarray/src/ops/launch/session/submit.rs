@@ -249,8 +249,8 @@ impl Session<'_> {
         taken: &[SessionElements<'_>],
     ) -> Result<Vec<Part>> {
         let range = first.places.range();
-        // The arguments with one element for each work-item, and the shared results, determine the devices
-        // that run the kernel.
+        // The kernel runs on the devices of these arguments: shared results, and arguments with one element
+        // for each work-item (GPU thread).
         let worked_on = || taken.iter().filter(|taken| !taken.is_around());
         let homes: Vec<&Pager> = worked_on().filter_map(|of| self.stores[of.places.store].pager()).collect();
         let Some(device) = homes.first().map(|pager| Arc::clone(pager.channels()[0].device())) else {
@@ -261,7 +261,8 @@ impl Session<'_> {
         };
         let mut channels = homes.iter().flat_map(|pager| pager.channels());
         let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), &device));
-        // With several channels, a striped view must start at the array's first element.
+        // If an array is on several channels (shares of the device), one launch can cover them only if its
+        // view starts at the first element of the array.
         let is_whole = |of: &SessionElements<'_>| {
             let count = self.stores[of.places.store].pager().map_or(1, |pager| pager.channels().len());
             count == 1 || count <= READ_IN_PLACE_MAX && of.skipped() == 0
@@ -411,8 +412,8 @@ impl Session<'_> {
             let asked = self.with(launch, &none, report, |queue, launch| {
                 // Ignore an error of the preparation, because the submission returns the same error.
                 let _ = device.prepare(&[Request::Launch(launch)]);
-                // With several parts, submit an empty launch first, so that no part runs if another is
-                // refused. A single part needs no such check.
+                // With several parts, first submit a launch without elements to each device, so that no part
+                // runs if any device refuses the kernel. A single part needs no such check.
                 let submit = || self.work_queue(part, queue).submit(launch);
                 (parts.len() > 1).then(submit).transpose()
             })?;

@@ -1,6 +1,6 @@
 //! Memory layout of the external sort. The memory consists of *areas*, each as long as a piece (the elements
-//! that a GPU sorts at once). Each area consists of strips. The number of strips in an area equals the number
-//! of areas with elements.
+//! that a GPU sorts at once). Each area consists of strips. An area has as many strips as there are areas
+//! with elements.
 //!
 //! ```text
 //! | spare areas | elements: area by area, filled up with padding | spare strips |
@@ -294,7 +294,8 @@ pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usiz
             (least, low) = (middle + 1, ends);
         }
     }
-    // Divide the keys that equal this key evenly: each run has equally many of them before the cut, or all.
+    // Cut the keys that equal the key found: each run has equally many of them before its cut, or all that it
+    // has.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);

@@ -1,4 +1,4 @@
-//! [`RowSorting`]: reads keys and values into RAM piece by piece, sorts or merges, and writes them back.
+//! [`RowSorting`]: reads keys and values into RAM piece by piece, sorts or merges them, and writes them back.
 
 use crate::base::error::{Result, interrupted};
 use crate::base::progress::Steps;

@@ -1,9 +1,8 @@
-//! Merge of two neighbouring sorted pieces. The shorter one is in RAM, the longer one passes through a
-//! buffer.
+//! Merge of two adjacent sorted pieces: the shorter piece is in RAM, the longer one passes through a buffer.
 //!
-//! The merged elements are first written to the place of the shorter piece. The gap between written and
-//! unread elements is therefore always as long as the elements in RAM. If a device fails, the elements in RAM
-//! are written into the gap, so that none is lost.
+//! The merge writes its result from the start of the shorter piece on. The gap between written and unread
+//! elements is therefore always as long as the elements in RAM. If a device fails, the elements in RAM are
+//! written into the gap, so no element is lost.
 
 use std::mem::take;
 

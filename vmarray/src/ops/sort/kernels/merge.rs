@@ -1,9 +1,8 @@
 //! Kernels that merge two sorted runs, and a kernel that gathers elements striped over channels.
 //!
-//! Each group of threads writes a tile of the result. A first kernel finds by bisection the elements of both
-//! runs that belong to each tile (O. Green, R. McColl, D. Bader, "GPU Merge Path: A GPU Merging Algorithm",
-//! 2012). Of equal keys, the keys of the first run come first. The runs may be in the memory of other
-//! devices.
+//! Each work-group writes a tile of the result. A first kernel finds by bisection the elements of both runs
+//! that belong to each tile (O. Green, R. McColl, D. Bader, "GPU Merge Path: A GPU Merging Algorithm", 2012).
+//! Of equal keys, the keys of the first run come first. The runs may be in the memory of other devices.
 
 use backend_api::kernel::Type;
 use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Own, Shared, kernel};

@@ -1,15 +1,16 @@
 //! Kernels of one pass of an LSD radix sort: they move keys, with their values, to positions by one digit.
 //!
-//! Each group of threads sorts a tile of keys in its shared memory, and then writes runs of equal digits. For
-//! the positions it needs the number of equal digits in earlier tiles, from one of two sources:
+//! Each work-group sorts a tile of keys in its shared memory, and then writes the keys of each digit to
+//! consecutive positions. The first position follows from the number of equal digits in earlier tiles. There
+//! are two ways to get this number:
 //!
-//! - On devices with forward progress a group publishes its own counts, and looks back at the counts of
-//!   earlier groups (A. Adinets, D. Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for
-//!   GPUs", 2022).
+//! - On devices with forward progress (a started work-group runs on while others wait for it), a work-group
+//!   publishes its own counts, and reads the counts of earlier ones (A. Adinets, D. Merrill, "Onesweep: A
+//!   Faster Least Significant Digit Radix Sort for GPUs", 2022).
 //! - On other devices two more kernels first count the digits of all earlier tiles.
 //!
-//! The state memory begins with a header, whose first word counts the groups that have started. Then follow
-//! 256 words for each tile.
+//! The state memory begins with a header, whose first word counts the work-groups that have started. Then
+//! follow 256 words for each tile.
 
 use backend_api::kernel::Type;
 use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, group, kernel};
@@ -177,7 +178,8 @@ fn move_tile<
     let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
     let (base, count) = (tile * N, (all - tile * N).min(N) as u32);
     let (own, of_warp) = ((t / 32 * 32 * E + t % 32) as u32, t / 32 * DIGITS);
-    // Pad an incomplete tile with the greatest key, which the sort moves to the end of the last digit.
+    // Pad an incomplete tile with the greatest key in sort order. The sort moves the padding behind all keys
+    // of the tile.
     let mut read = [as_it_was(K::MAX, order); E];
     if count == N as u32 {
         for i in 0..E {
@@ -280,7 +282,7 @@ fn count_digits<const WAITS: bool, const N: usize>(
     let real = if t == DIGITS - 1 { of_tile - (N as u32 - count) } else { of_tile };
     if WAITS {
         if t < DIGITS {
-            // The state is one word, written atomically, so no release ordering is needed.
+            // State and count are in one word, written atomically, so no release ordering is needed.
             let state = real | (if tile == 0 { OF_ALL } else { OF_TILE });
             states.exchange(HEADER + tile * DIGITS + t, state);
         }
@@ -357,7 +359,7 @@ fn move_values<
     }
     barrier();
     for i in 0..E {
-        // The values of padding keys also move to the end of the tile.
+        // As the padding keys did, their values move to the end of the tile.
         sorted.set(places[i] as usize, read[i] as W);
     }
     barrier();

@@ -49,7 +49,7 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         }
         let mut keys: [u64; LOOKED_AT] = std::array::from_fn(|number| rows[number * step].key(self));
         keys.sort_unstable();
-        // If one key makes up at least half of the sorted sample, the middle of the sample has this key.
+        // If a key makes up at least half of the sorted sample, the middle of the sample is this key.
         let middle = keys[LOOKED_AT / 2];
         (keys.iter().filter(|key| **key == middle).count() >= LOOKED_AT / 2).then_some(middle)
     }
@@ -165,7 +165,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
                 (at, last) = (at + 1, key);
                 continue;
             }
-            // Find the neighbouring rows whose bits equal this key's, from the window upwards.
+            // Find the adjacent rows that the sort by window (range of key bits) considered equal: their bits
+            // from `window.shift` up equal the bits of this key.
             let is_alike = |other: &&KeyRow<K, V>| other.key(self) >> window.shift == key >> window.shift;
             let start = at - rows[..at].iter().rev().take_while(is_alike).count();
             let end = at + rows[at..].iter().take_while(is_alike).count();

@@ -205,7 +205,7 @@ pub(super) fn write<K: KeyBits>(
 ) {
     /// Number of keys that a thread writes at a time.
     const PART: usize = 256 << 10;
-    // Determine for each part of the result the key runs that it consists of.
+    // Divide the result into parts, and find the runs of equal keys that each part consists of.
     let (mut parts, mut runs, mut rest, mut len) = (Vec::new(), Vec::new(), keys, 0);
     for (key, count) in counted {
         let mut left = count;

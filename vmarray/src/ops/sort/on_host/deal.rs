@@ -57,8 +57,7 @@ impl BucketTable {
         let mut below: Vec<u64> = Vec::new();
         let (mut shared, mut first) = (usize::MAX, 0);
         let entry = |(value, count): (usize, usize)| {
-            // Choose the number of bits such that a bucket gets from three quarters of `each` up to twice
-            // `each` keys.
+            // Choose `bits` so that a bucket gets between `each * 3 / 4` and `each * 3 / 2` keys.
             let bits = (4 * count / (3 * each)).max(1).ilog2().min(window.shift);
             if bits > 0 {
                 let (start, shift) = (below.len(), window.shift - bits);
@@ -86,7 +85,7 @@ impl BucketTable {
         let (entries, window, below) = (&*self.entries, self.window, self.window.below());
         move |key| {
             let entry = entries[window.value(key)];
-            // The low byte of an entry is a shift, which is less than 64.
+            // The low byte of an entry is a shift below 64, so `entry % u64::BITS` is this shift.
             (entry >> 8) as usize + ((key & below) >> (entry % u64::BITS)) as usize
         }
     }
@@ -189,7 +188,8 @@ fn deal_by<const TURNS: usize, K: KeyBits, V: Pod + Send + Sync>(
         *counts[number].lock() = found;
     });
     let counts: Vec<Vec<usize>> = counts.into_iter().map(Mutex::into_inner).collect();
-    // Compute the target slices of each part. In a bucket, the parts follow in order.
+    // Compute the slices of each bucket to which each part copies its rows. Within a bucket, the slices are
+    // in the order of the parts.
     let mut places: Vec<Vec<&mut [KeyRow<K, V>]>> =
         parts.iter().map(|_| Vec::with_capacity(values)).collect();
     let (mut ends, mut end, mut rest) = (Vec::with_capacity(values), 0, rows);
@@ -223,7 +223,8 @@ fn deal_part<K: KeyBits, V: Pod>(
     let mut memory = vec![BufferLine::zeroed(); (places.len() * line * size).div_ceil(LINE)];
     let memory = &mut bytemuck::cast_slice_mut::<_, u8>(&mut memory)[..places.len() * line * size];
     let buffer: &mut [KeyRow<K, V>] = bytemuck::cast_slice_mut(memory);
-    // First copy the rows up to the end of a bucket's first cache line, so that all others are whole lines.
+    // Copy rows up to the first cache line boundary of a bucket singly, so that all further copies are whole
+    // lines.
     let mut skipped = [0_u8; 1 << BITS_MAX];
     if LINE.is_multiple_of(size) {
         for (skipped, place) in skipped.iter_mut().zip(&*places) {

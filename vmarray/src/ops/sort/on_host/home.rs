@@ -1,5 +1,5 @@
-//! Parallel writes to a [`HomeSlice`]: elements of a source in the program's memory, which other threads may
-//! read during a write.
+//! Parallel writes to a [`HomeSlice`]: elements of a source in the program's memory, which other threads of
+//! the program may read meanwhile.
 
 use bytemuck::Pod;
 use parking_lot::Mutex;
@@ -75,7 +75,7 @@ impl<T: Pod> HomeSlice<'_, T> {
                     let (others, mut two) = last.split_at(end);
                     let mut one = first.take_first(len);
                     last = others;
-                    // Exchange the two blocks, and reverse each.
+                    // Exchange the two blocks of elements, and reverse each of them.
                     let [of_one, of_two] = blocks.each_mut().map(|block| &mut block[..len]);
                     of_one.copy_from_slice(one.as_slice());
                     of_one.reverse();
