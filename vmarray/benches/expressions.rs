@@ -1,5 +1,6 @@
-//! Benchmarks of operations with expressions: measures their fixed cost for each page. The arrays have 131
-//! 072 pages, like an array of 8 GiB, but only two elements in a page, so the devices have almost no work.
+//! Benchmarks of operations with expressions: measures the fixed cost of an operation for each page. The
+//! arrays have 2^17 pages, like an array of 8 GiB. A page has only two elements, so the devices have almost
+//! no work.
 //!
 //! The row "device" submits the same computation directly to the device, without an array.
 

@@ -1,10 +1,11 @@
-//! Benchmark of joins of index sets, groups, distinct elements and sorts on the host, compared with rayon and
-//! rdst on a `Vec` and, if Python has them, DuckDB and Polars. All competitors process the same numbers
-//! alternately and must return equal results. A measurement ends when the result is in memory.
+//! Benchmark on the host: joins of index sets (tables of integer tuples), grouping, distinct elements, and
+//! sorts. The competitors are rayon and rdst on a `Vec` and, if Python has them, DuckDB and Polars. All
+//! competitors process the same numbers alternately and must return equal results. A measurement ends when
+//! the result is in memory.
 //!
 //!     cargo bench -p vmarray --profile release --features host,rayon --bench tables [-- ROW ...]
 //!
-//! `PYTHON`, `ROUNDS` and the output are as in the benchmark `peers`. Sorts and groups have 2^`LOG2`
+//! `PYTHON`, `ROUNDS` and the output are as in the benchmark `peers`. Sorts and grouping have 2^`LOG2`
 //! elements.
 
 mod in_turns;

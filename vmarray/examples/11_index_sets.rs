@@ -1,6 +1,6 @@
-//! Joins two index sets (tables of integer tuples) in three ways: in RAM; in RAM with the result in an array
-//! that uses little RAM; and on the devices, with both inputs in arrays. The workload `join` of `cargo xtask
-//! bench` measures such joins.
+//! Joins two index sets (tables of integer tuples) in three ways: in RAM; in RAM, but with the result in an
+//! array; and on the devices, with both inputs in arrays. The workload `join` of `cargo xtask bench` measures
+//! such joins.
 //!
 //!     cargo run -p vmarray --example 11_index_sets
 //!

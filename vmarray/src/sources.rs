@@ -126,7 +126,8 @@ pub use home::{Home, HomeMut};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
-    // Declared first, so that Rust drops it before the home: its drop copies newer elements to the home.
+    // Declared first, so that Rust drops the core before `home`: the core's drop copies newer elements to the
+    // program's memory.
     core: Box<SourceCore<T>>,
     /// The program's memory. No code accesses it while the core exists. The box keeps its address stable.
     home: Box<H>,

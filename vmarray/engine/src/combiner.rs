@@ -96,8 +96,8 @@ impl<R, S> Combiner<R, S> {
     #[inline]
     pub fn ask(&self, request: R) -> bool {
         self.inbox.push(request);
-        // With the fence in `end`: either this load sees that a submission has ended, or the thread that
-        // ended it sees the request in the inbox.
+        // Pairs with the fence in `end`: either this load sees that a submission has ended, or the thread
+        // that ended it sees the request in the inbox.
         fence(Ordering::SeqCst);
         self.has_room()
     }
@@ -133,7 +133,8 @@ impl<R, S> Combiner<R, S> {
     pub fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // With the lock: either this thread gets it, or its holder sees the new reason after the unlock.
+            // Pairs with the unlock: either this thread gets the lock, or the lock's holder sees the new
+            // reason.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {

@@ -39,7 +39,8 @@ impl EventCount {
     #[inline]
     pub fn wait(&self, key: EventKey) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // With the fence in `notify`: this check sees the change, or the producer sees this sleeping thread.
+        // Pairs with the fence in `notify`: this check sees the change, or the producer sees this sleeping
+        // thread.
         fence(Ordering::SeqCst);
         let mut sleep = self.sleep.lock();
         while self.is_current(key) {

@@ -1,10 +1,10 @@
-//! Eviction policies of the page cache: each chooses the cache frames of one shard (one channel) that the
-//! engine should free next.
+//! Eviction policies of the page cache: each chooses the cache frames that the engine should free next. A
+//! policy serves one shard, the cache of one channel (share of a device).
 //!
-//! These are plain, deterministic data structures, called under the shard's lock. They know frame numbers and
-//! page keys only: no device, no page table, no atomics. State that can change without the lock (the
+//! Policies are plain, deterministic data structures, called under the shard's lock. They know frame numbers
+//! and page keys only: no device, no page table, no atomics. State that can change without the lock (the
 //! referenced bit, pins, dirtiness) is read for each frame through the callback of [`Evictor::victims`], so a
-//! policy never has a stale copy of it.
+//! policy never has a stale copy of this state.
 
 mod clock;
 mod ghosts;

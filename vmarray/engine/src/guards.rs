@@ -120,7 +120,7 @@ impl Identity {
     pub fn hold(&self, page: u64) {
         with(|held| {
             if held.len() == held.capacity() {
-                // Remove the guards that were leaked by dropped arrays, so that they take no memory.
+                // Remove leaked guards whose array is dropped, so that they take no memory.
                 strike_out(held);
             }
             held.push((self.0, page));

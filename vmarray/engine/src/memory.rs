@@ -76,7 +76,7 @@ pub fn merge_into_large_pages<T>(values: &mut [T]) {
 pub fn free_until_written(numbers: &mut [u64]) -> bool {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
-        // Mark only whole large pages as free, because the system would split others into small pages.
+        // Mark only whole large pages as free, because Linux would split a partly free one into small pages.
         let (start, bytes) = large_pages_of(numbers);
         // SAFETY: the pages are inside the numbers, which are borrowed exclusively: their values may change,
         // and all values are valid.
@@ -119,7 +119,7 @@ pub fn prefetch(address: usize, bytes: usize) {
     for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
         // SAFETY: a hint; it never faults.
         unsafe {
-            // Prefetch to the second-level cache, because a few such elements would fill the first level and
+            // Prefetch to the second-level cache, because a few large elements would fill the first level and
             // evict other data that is in use.
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T1>(std::ptr::without_provenance(address.wrapping_add(offset)));

@@ -229,7 +229,7 @@ impl Steps {
         }
         let done_bytes = self.done_bytes.load(Ordering::Relaxed).saturating_add(bytes).min(self.all_bytes);
         self.done_bytes.store(done_bytes, Ordering::Relaxed);
-        // Sorts that the callback itself starts must not report progress.
+        // Operations that the callback itself starts must not report progress.
         let _before = Before(TELLER.replace(None));
         let _inside = InsideProgress::enter(self.holds.read().clone());
         if progress(Progress { done_bytes, all_bytes: self.all_bytes }).is_break() {

@@ -148,7 +148,7 @@ fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T)
     for (held, wanted) in held.iter().zip(&mut wanted) {
         while wanted.len() < held.len() {
             let is_new = |at: &usize| wanted.iter().all(|one| !is_same(one, &devices[*at]));
-            // If the channel is already on all devices with room, another device exceeds its share.
+            // If all devices with room store the channel already, a full device must take it.
             let Some(at) = (0..devices.len()).filter(is_new).max_by_key(|at| (left[*at], devices.len() - at))
             else {
                 break;

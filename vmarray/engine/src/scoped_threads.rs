@@ -96,7 +96,7 @@ pub fn watch_forks() {
     WATCHES.call_once(|| {
         // SAFETY: the function stores to a static variable and does nothing else.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        // The call fails only if memory is exhausted. Then forks are not detected.
+        // `pthread_atfork` fails only if memory is exhausted. Then forks are not detected.
         let _ = failed;
     });
 }
@@ -222,8 +222,8 @@ fn run_on_worker(work: BorrowedWork, call: &Arc<Call>) -> bool {
         slot.called.notify_one();
         return true;
     }
-    // A new thread inherits the CPU affinity of its creator. Move it to the usual processors, because it will
-    // work for other callers too.
+    // A new thread inherits the CPU affinity of its creator. Move it to the processors that the creator
+    // usually has, because it will work for other callers too.
     let elsewhere = ELSEWHERE.with_borrow(Option::clone);
     let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || {
         elsewhere.inspect(|elsewhere| drop(elsewhere.move_here()));

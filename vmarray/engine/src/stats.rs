@@ -1,4 +1,5 @@
-//! Statistics of an array: counters of hits, misses and copied bytes for each channel. Always enabled.
+//! Statistics of an array: counters of hits, misses and copied bytes for each channel (share of a device).
+//! They are always enabled.
 
 use std::fmt;
 use std::ops::{Add, Sub};

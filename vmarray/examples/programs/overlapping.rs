@@ -1,6 +1,6 @@
 //! Two overlapping views of one vector. Kernels change the views alternately, on the devices that store the
-//! elements, and the program reads the elements in between. Each sees all earlier changes; the library copies
-//! only outdated parts.
+//! elements, and the program reads the elements in between. Every kernel and every read sees all earlier
+//! changes. The library copies only outdated parts.
 
 use crate::setting::Setting;
 use vmarray::kernel::Own;

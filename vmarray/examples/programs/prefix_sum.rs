@@ -1,6 +1,6 @@
-//! Prefix sums by kernels: each element becomes the sum of all elements up to it. Each group scans its own
-//! part; a second kernel scans the sums of the groups; a third adds to each element the sum of all earlier
-//! groups. The result is compared with the library's `prefix_sum`.
+//! Prefix sums by kernels: each element becomes the sum of all elements up to it. Each work-group scans its
+//! own part. A second kernel scans the sums of the work-groups. A third adds to each element the sum of all
+//! earlier work-groups. The result is compared with the library's `prefix_sum`.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Anywhere, At, Group, Own, Shared};

@@ -1,4 +1,5 @@
-//! Fuzz target: arrays in files with arbitrary contents must read as zeroes and keep written elements.
+//! Fuzz target: an array in a file. The file may exist before, with arbitrary contents. The new array must
+//! read as zeroes, and return the elements that the program writes.
 
 #![no_main]
 

@@ -92,7 +92,7 @@ fn run(data: &[u8]) -> arbitrary::Result<()> {
     for _ in 0..input.int_in_range(1..=40)? {
         let next = instruction(&input.arbitrary()?, instructions.len());
         instructions.push(next);
-        // Remove each invalid instruction, because otherwise few random programs were valid.
+        // Remove each invalid instruction, because otherwise few random programs would be valid.
         if Program::new(instructions.clone()).is_err() {
             instructions.pop();
         }

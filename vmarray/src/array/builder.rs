@@ -400,7 +400,8 @@ impl<T: Element, D: Device> Builder<T, D> {
 fn pages(settings: Settings, homes: Homes, element: std::alloc::Layout) -> Result<(Pager, Recipe)> {
     let recipe = Recipe::of(&settings, &homes);
     let Homes { open, len, pages_most, is_open, page_len, mut stripe_pattern, pairs, .. } = homes;
-    // Use at most as many channels as pages, because a channel without pages would be useless.
+    // Use at most as many channels (shares of devices) as pages, because a channel without pages would be
+    // useless.
     stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
     let page_bytes = page_len * element.size();
     let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(element.align()));

@@ -141,8 +141,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             if index / self.page_len() != page || index >= self.capacity() {
                 return 0;
             }
-            // Other threads may access neighbouring elements without a lock, so write this one by the same
-            // protocol. No thread reads it before `publish_len`, which is a release.
+            // Store the element as lock-free accesses do, because other threads may access its neighbours
+            // that way. No thread reads this element before `publish_len`, which is a release.
             held.element(index % self.page_len()).store(value);
             self.publish_len(index + 1);
             pushed = Some(index);

@@ -1,5 +1,5 @@
-//! `homes`, `rebuild` and `rebalance`: the devices that store the pages of each channel, recovery after the
-//! loss of a device, and migration to other devices.
+//! `homes`, `rebuild` and `rebalance`: the devices that store the pages of each channel (share of a device),
+//! recovery after the loss of a device, and migration to other devices.
 
 use std::sync::Arc;
 

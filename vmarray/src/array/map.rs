@@ -138,7 +138,7 @@ struct Line([u8; 64]);
 
 impl<T: Element> AlignedVec<T> {
     fn zeroed(len: usize) -> Result<Self> {
-        // Lines are aligned to 64 bytes. For a stricter alignment, add spare bytes.
+        // The buffer consists of cache lines, aligned to 64 bytes. For a stricter alignment, add spare bytes.
         let slack = align_of::<T>().saturating_sub(64);
         let lines = (len * size_of::<T>() + slack).div_ceil(64);
         Ok(Self { lines: zeroed_vec(lines)?, len, marker: std::marker::PhantomData })

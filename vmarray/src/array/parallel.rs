@@ -94,8 +94,8 @@ impl<T: Element, D: Device> IndexedParallelIterator for ParElements<'_, T, D> {
     }
 
     fn with_producer<P: ProducerCallback<Self::Item>>(self, callback: P) -> P::Output {
-        // This runs on the thread that waits for rayon's other threads. It may hold guards that it took after
-        // it created the iterator, so check again.
+        // This thread will wait for rayon's other threads. It may have taken guards since it created the
+        // iterator, so check again if it works alone.
         callback.callback(self.of_this_thread())
     }
 }

@@ -69,8 +69,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 return Ok(());
             }
         }
-        // Lock-free accesses may continue, because this store follows their protocol. Readers of huge
-        // elements check the page's version.
+        // Lock-free accesses may continue, because this store is atomic or takes the element's sequence lock,
+        // as theirs do. Readers of huge elements check the page's version.
         let before = place.try_write_latched(|element| element.store(value))?;
         if !pager.recency() {
             pager.channel(page).touched(page);

@@ -246,7 +246,8 @@ impl Settings {
         let pairs = self.common.placement.mirrored_pairs(open.devices.len())?;
         let pages_most = open.pages_most(max_len.div_ceil(page_len) as u64, page_bytes as u64).max(pages);
         let is_open = max_len == usize::MAX;
-        // The memory of the devices limits the greatest length, but not the initial length, which must fit.
+        // Reduce the greatest length to the memory of the devices, but not below the initial length: for
+        // that, a lack of memory is an error.
         let max_len = max_len.min((pages_most as usize).saturating_mul(page_len)).max(len);
         let stripe_pattern = match &pairs {
             Some(pairs) => (0..pairs.len()).collect(),
@@ -342,7 +343,8 @@ impl Recipe {
         let pairs = self.settings.common.placement.mirrored_pairs(devices.len())?;
         let stripe_pattern = match &pairs {
             Some(pairs) => (0..pairs.len()).collect(),
-            // After a move to other devices, their number may be lower, so take the remainder.
+            // After a move the array may have fewer devices than its stripe pattern names, so take the
+            // remainder.
             None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
         };
         let (max_len, is_open) = self.growth.unwrap_or_default();

@@ -208,8 +208,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         let paths: Vec<PathBuf> = files.into_iter().map(|path| path.as_ref().to_owned()).collect();
         let mut stripe_pattern = self.settings.common.placement.stripe_pattern_of_files(paths.len())?;
         if ![LINEAR, ROWS].contains(&shape) {
-            // An array that cannot grow gets at most as many channels as pages, because a channel without
-            // pages would be useless.
+            // An array that cannot grow gets at most as many channels (shares of devices) as pages, because a
+            // channel without pages would be useless.
             stripe_pattern.truncate(self.len.div_ceil(page_elements).max(1));
         }
         let description = Description {
@@ -233,8 +233,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         rows: usize,
     ) -> Result<StoredRows<T>> {
         let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::ElementLayout::<T>::BYTES);
-        // Pages of row starts have the same length in bytes as pages of elements, so this must be a multiple
-        // of 8.
+        // Pages of row starts have the same length in bytes as pages of elements, so this length must be a
+        // multiple of a row start's 8 bytes.
         while !page_len.saturating_mul(bytes).is_multiple_of(PLACE_BYTES) {
             page_len = page_len.saturating_mul(2);
         }

@@ -124,8 +124,8 @@ impl<T: Element> RegisteredVec<T> {
         if bytes == 0 {
             return Ok(Self { registration: None, values });
         }
-        // Use the exposed address, as a gather does for its destination, so that writes by devices count as
-        // writes through the gather's reference.
+        // Expose the address; a gather does the same with its destination. Rust's aliasing rules then treat
+        // writes by devices through this address as writes through the gather's reference.
         let start = values.as_mut_ptr().expose_provenance();
         let address = NonNull::new(std::ptr::with_exposed_provenance_mut(start))
             .expect("the address of a vector is never null");

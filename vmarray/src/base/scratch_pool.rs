@@ -76,7 +76,8 @@ fn taken(len: usize) -> Option<Vec<u64>> {
     }
     let mut vector = KEPT.lock().take(len)?;
     vector.resize(len, 0);
-    // Until a write, the system may replace a page by zeroes at any time, so write to each page.
+    // The pool has marked this memory as free (`MADV_FREE`). The system may replace a page by zeroes until
+    // the first write to the page, so write to each page.
     vector.iter_mut().step_by(PAGE).for_each(|number| *number = 0);
     vector.last_mut().into_iter().for_each(|number| *number = 0);
     Some(vector)

@@ -178,8 +178,8 @@ fn read_all(folder: &PrivateDir) -> Vec<PublishedProgram> {
         let program = bytes.and_then(|bytes| published::parse(std::str::from_utf8(&bytes).ok()?));
         let runs = match started(process) {
             Some(running) => running == start,
-            // If the system reports this process but not the other one, that one has ended. If it reports
-            // none, decide by the file's age.
+            // If the system reports the start of this process but not of the other one, the other one has
+            // ended. If the system reports no starts at all, decide by the file's age.
             None if started(std::process::id()).is_some() => false,
             None => program.as_ref().is_some_and(|program| now().saturating_sub(program.at) < SILENT),
         };

@@ -207,7 +207,8 @@ struct LoadQueue {
 
 #[derive(Debug)]
 pub(crate) struct Channel {
-    // Declared first, so that Rust drops the queues before the memory: their release waits for work.
+    // Declared first, so that Rust drops the queues before the memory: the drop of a queue waits for its work
+    // in this memory.
     pub(crate) queues: HomeQueues,
     slots: SlotMemory,
     shard: Mutex<Shard>,

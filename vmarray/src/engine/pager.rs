@@ -1,5 +1,5 @@
-//! The pager of an array: finds a page's channel, acquires and releases pages, and moves them between cache
-//! and devices. It works on bytes and does not depend on the element type.
+//! The pager of an array: finds a page's channel (share of a device), acquires and releases pages, and moves
+//! them between cache and devices. It works on bytes and does not depend on the element type.
 
 mod bulk;
 #[forbid(unsafe_code)]
@@ -419,7 +419,8 @@ impl Pager {
     fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
             let held = self.acquire_or_want(Acquisition { page, then, fetch, stream }, wants)?;
-            // Acquiring the page cleared this thread's mark. A mark that is set now belongs to another.
+            // Acquiring the page cleared this thread's mark. A mark that is set now belongs to another
+            // thread.
             *wants = false;
             Ok(held)
         })
@@ -500,8 +501,8 @@ impl Pager {
     fn load(&self, wanted: Acquisition, alone: bool, wants: &mut bool) -> Result<Option<Held>> {
         let Acquisition { page, then, fetch, stream } = wanted;
         let (entry, channel) = (self.table.entry(page), self.channel(page));
-        // Take the frame first, without a hold or a mark on the page. So a thread that waits for a frame
-        // blocks no other thread.
+        // Take the frame first, before this thread holds the page or marks it as wanted. So a thread that
+        // waits for a frame blocks no other thread.
         let Some(frame) = self.take_frame(page, wants)? else { return Ok(None) };
         let Some(home) = self.claim_absent(page, then, frame, wants)? else { return Ok(None) };
         channel.counters.misses.add(1);
@@ -558,8 +559,8 @@ impl Pager {
         frame: Frame,
         wants: &mut bool,
     ) -> Result<Option<State>> {
-        // A shared load may start while other threads still read the home slot, because a write-back waits
-        // for them. An exclusive load may not.
+        // A shared load may start while other threads read the home slot (in device memory): a later
+        // write-back waits for them. An exclusive load may not, because its owner writes.
         let exclusive = matches!(then, LoadFor::Exclusive(_));
         let refusal = match self.table.entry(page).try_claim_absent(!exclusive) {
             Ok(before) => return Ok(Some(before)),
@@ -723,7 +724,7 @@ impl Drop for Pager {
             }
         }
         self.drivers.iter().for_each(|driver| driver.close());
-        // Drop the channels before the page table, because transfers refer to its entries.
+        // Drop the channels before the page table, because transfers refer to the table's entries.
         self.channels.clear();
         counter::release(self.counter);
     }

@@ -206,7 +206,7 @@ fn write_piece<D: Device>(
     shared_work::for_each_with(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
         let page = array.page_range(page);
         let part = page.start.max(range.start)..page.end.min(range.end);
-        // The tuples that overlap this page. The first one may begin on the page before.
+        // The tuples that overlap this page. The first tuple may begin on the previous page.
         let (from, to) = (part.start - range.start, part.end - range.start);
         let tuples = from / width..to.div_ceil(width);
         if buffer.len() < tuples.len() * width {

@@ -123,7 +123,8 @@ impl Matches {
                 prefetch_slice(&rests[ahead.start..ahead.start + ahead.len.min(1)]);
             }
             let row = rows[tuple];
-            // `results` must be the second operand of `zip`: the first one loses one item at the end.
+            // `results` must be the second operand of `zip`: at its end, `zip` takes one more item from the
+            // first operand and drops it.
             for (rest, result) in rests[run.start..run.start + run.len].iter().zip(results.by_ref()) {
                 result[..A].copy_from_slice(&row);
                 result[A..].copy_from_slice(rest);

@@ -1,4 +1,5 @@
-//! The join of two sources of tuples: processes one block of each at a time, so a join needs limited RAM.
+//! The join of two inputs of tuples. It processes one block of tuples of each input at a time, so a join
+//! needs limited RAM.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -253,7 +253,8 @@ impl DiscoveryReport {
     fn unsound(&self) -> impl Iterator<Item = (&DeviceInfo, &str)> {
         let devices = self.devices.iter().zip(&self.health);
         devices.filter_map(|((info, choice), health)| match choice {
-            // A GPU is left out for damaged memory. Report this only for devices that the user requested.
+            // The search left out a GPU with damaged memory. Report this only for devices that the user
+            // requested.
             Choice::LeftOut(reason) if reason.starts_with(health.wants_replacement()?) => {
                 Some((info, &**reason))
             }
@@ -469,7 +470,7 @@ impl Discovery {
             Some(devices) => devices,
             None => self.look_and_open()?,
         };
-        // Apply known profiles here too, for programs that use a device without an array.
+        // Apply known profiles (measured speeds) here too, for programs that use a device without an array.
         crate::setup::profile::apply_known(&devices);
         Ok(devices)
     }

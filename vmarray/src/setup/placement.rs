@@ -210,7 +210,8 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // An array's builder handles this placement before, so this is a source's.
+            // The builder of an array handles this placement itself, so the caller is the builder of a
+            // source.
             Self::Mirrored => {
                 let reason =
                     "the home of a source is in RAM, and is not lost with a device; leave the placement out";

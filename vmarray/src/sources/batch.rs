@@ -1,8 +1,10 @@
-//! Device work on a range of a source (program memory), in batches of pages that fit into the device's slots.
+//! Device work on a range of a source (program memory), in batches of pages that fit into the device's slots
+//! (page-sized buffers).
 //!
-//! A batch locks some pages of one channel, assigns device slots to them, copies missing contents to the
-//! device, and starts the work on pages with contiguous slots. While the device works on one batch, the host
-//! prepares the next. The directory of the source records the new page states only after the work has ended.
+//! A batch locks some pages of one channel (share of a device), assigns slots to them, copies missing
+//! contents to the device, and starts the work on pages with contiguous slots. While the device works on one
+//! batch, the host prepares the next. The source's directory records the new page states only after the work
+//! has ended.
 
 mod finish;
 
@@ -149,7 +151,8 @@ struct PageBatch<'a, W> {
 
 impl<W> Drop for PageBatch<'_, W> {
     fn drop(&mut self) {
-        // Wait until no device work accesses the slots or the home, before the pages are released.
+        // Wait until no device work accesses the slots or the program's memory, before the pages are
+        // released.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
         for ticket in self.uploads.iter().chain(works) {
             let _ = self.channel.device().wait(*ticket);
@@ -280,7 +283,7 @@ impl<T: Element> SourceCore<T> {
                 copied += self.cuts.ranges(page, fetched).map(bytes).sum::<usize>() as u64;
                 channel.counters.misses.add(1);
             }
-            // Assign the slots of all new pages in one step later, so that they are contiguous.
+            // Pages without a slot get theirs later, all in one step, so that these slots are contiguous.
             let slot = entry.slot();
             if let Some(slot) = slot {
                 pool.touched(slot);
@@ -336,7 +339,8 @@ impl<T: Element> SourceCore<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // The operation only reads, so let other threads read the pages at home meanwhile.
+            // The operation only reads, so let other threads read the pages in the program's memory
+            // meanwhile.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),

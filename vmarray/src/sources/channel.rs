@@ -1,5 +1,5 @@
-//! One channel of a source: a limited number of slots for pages in device memory, and the copies between
-//! these slots and the program's memory (the home).
+//! One channel (share of a device) of a source: a limited number of slots for pages in device memory, and the
+//! copies between these slots and the program's memory (the home).
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ struct BlockPiece {
 
 #[derive(Debug)]
 pub(super) struct SourceChannel {
-    // Declared first, so that Rust drops the queues before the memory: their release waits for work.
+    // Declared first, so that Rust drops the queues before the memory: the drop of a queue waits for its work
+    // in this memory.
     uploads: Queue<dyn Device>,
     downloads: Queue<dyn Device>,
     kernels: Queue<dyn Device>,

@@ -17,7 +17,8 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct SourceCore<T: Element> {
-    // Declared first, so that Rust drops the channels before the home: they end all copies first.
+    // Declared first, so that Rust drops the channels before `home`: the drop of a channel waits for its
+    // copies.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,

@@ -185,7 +185,8 @@ impl<T: Element> SourceCore<T> {
                 asked.push(channel);
             }
         }
-        // With several devices, check support before any writes. A single one reports it before it writes.
+        // With several devices, check support before any writes. A single device reports missing support
+        // itself, before it writes.
         for channel in asked.iter().filter(|_| asked.len() > 1) {
             Writing::check(*channel, change, self.run_of(channel, 0, 0, 0).run(), others)?;
         }

@@ -28,7 +28,7 @@ impl<T: Element> SourceCore<T> {
             return Ok(false);
         }
         self.flush(&(0..self.cuts.len))?;
-        // Lock the channels before the pages, as all threads do.
+        // Lock the channels before the pages. All threads use this order, so they cannot deadlock.
         let mut pools: Vec<_> = self.channels.iter().map(|channel| channel.pool.lock()).collect();
         for pool in &mut pools {
             let tenants = pool.tenants().collect();
@@ -47,7 +47,7 @@ impl<T: Element> SourceCore<T> {
             };
             shares.push(ImportedShare { share, import, offset: (range.start * size_of::<T>()) as u64 });
         }
-        // The devices have imported the whole home.
+        // The devices have imported the whole memory of the program.
         let memory = self.exclusive(&mut held, range);
         match work(ImportedHome { memory, shares }) {
             DeviceOutcome::Done => Ok(true),

@@ -121,7 +121,8 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        // First copies the element's block to the home, if other elements of it are newer on the device.
+        // If the element's block (1/64 page) is newer on the device, `with_exclusive` first copies it to the
+        // program's memory.
         self.core.with_exclusive(&self.core.part_of(place), false, |element| {
             (std::mem::replace(&mut element[0], value), true)
         })

@@ -2,18 +2,18 @@
 //!
 //! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences. If two
 //! threads each store to a variable, pass their barrier, and load the other thread's variable, at least one
-//! of them sees the other's store. `light` is only a compiler fence. `heavy` makes the kernel run a full
-//! fence on every core that runs a thread of this process (Linux `membarrier`, private expedited; some
+//! of them sees the other's store. `light` is only a compiler fence. `heavy` makes the Linux kernel run a
+//! full fence on every core that runs a thread of this process (`membarrier`, private expedited; some
 //! microseconds).
 //!
 //! Without that system call both functions are full fences, and [`asymmetric`] returns false. Accesses then
 //! announce themselves by a slower path that issues the fence.
 //!
-//! A kernel may refuse the call later, after the program installs a seccomp filter. Other threads have passed
-//! `light` by then, so `heavy` needs a substitute: the calling thread visits every processor that they may
-//! run on. On each processor the visit preempts the running thread. The context switches order the earlier
-//! accesses of this thread before the visit, and the visit before its later accesses. So at the end each
-//! thread has either published its store, or sees the caller's store when it continues. It takes some 10
+//! The Linux kernel may refuse the call later, after the program installs a seccomp filter. Other threads
+//! have passed `light` by then, so `heavy` needs a substitute: the calling thread visits every processor that
+//! they may run on. On each processor the visit preempts the running thread. The context switches order the
+//! earlier accesses of this thread before the visit, and the visit before its later accesses. So at the end
+//! each thread has either published its store, or sees the caller's store when it continues. It takes some 10
 //! microseconds for each idle processor and a time slice for each busy one. (Changing a page's protection,
 //! which interrupts the other processors on most systems, is faster but insufficient: AArch64, and AMD
 //! processors with `INVLPGB`, interrupt no processor.) If the kernel refuses that too, the process ends: the

@@ -2,9 +2,9 @@
 //!
 //! Each thread has one [`HazardSlot`]. For the few nanoseconds of a lock-free access it holds the address of
 //! the page's entry. The access then checks the entry's gate and continues only if the gate is open. A thread
-//! that wants the page for other purposes first shuts the gate, then issues a barrier on all cores
+//! that wants to evict or lock the page first shuts the gate, then issues a barrier on all cores
 //! ([`barrier::heavy`]), then waits until no slot names the page. Either the access sees the shut gate and
-//! backs off, or the other side sees the slot.
+//! backs off, or the thread that shut the gate sees the slot.
 //!
 //! These are hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects",
 //! 2004) with Linux's asymmetric fence `membarrier`.

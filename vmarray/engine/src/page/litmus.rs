@@ -25,7 +25,7 @@ fn one_of_two_threads_sees_the_others_store() {
     const ROUNDS: usize = 300;
     let (x, y) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let number = counter::acquire(true);
-    // For each round, the first step of this thread in which it saw the other thread's store.
+    // For each round, the first step in which this thread saw the other thread's store.
     let quick = || -> Vec<usize> {
         let (mut step, mut first) = (0, Vec::with_capacity(ROUNDS));
         // Register the thread, because unregistered threads get no barrier.

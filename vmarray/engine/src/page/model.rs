@@ -1,8 +1,9 @@
-//! Loom tests of the page protocol. Loom runs all interleavings of threads and all reorderings that the
-//! memory model allows.
+//! Loom tests of the page protocol: the atomic state, gates and hazard slots by which threads share a page.
+//! Loom runs all interleavings of threads and all reorderings that the memory model allows.
 //!
-//! Loom has no asymmetric barrier, so both sides use full fences here; the kernel guarantees that
-//! `membarrier` and a compiler fence are equivalent.
+//! Loom has no asymmetric barrier (cheap on one thread, expensive on the other). So both barriers, `light`
+//! and `heavy`, are full fences here. The substitute is valid because Linux guarantees that `membarrier` with
+//! a compiler fence orders like two full fences.
 //!
 //! Run by `cargo xtask test-host`, or with `RUSTFLAGS="--cfg loom" cargo test -p vmarray --release --lib
 //! model`.

@@ -1,4 +1,5 @@
-//! Quiescing pages: after the caller has shut their gates, waits for running lock-free accesses to them.
+//! Quiescing pages: waits until all running lock-free accesses to some pages have ended. The caller has shut
+//! the pages' gates before, so no new access begins.
 
 use super::entry::Entry;
 use super::hazard::HazardAccess;

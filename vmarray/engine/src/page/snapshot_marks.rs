@@ -1,9 +1,9 @@
-//! Synchronization between a snapshot of an array and the threads that change its pages meanwhile.
+//! Synchronization between a snapshot of an array and the threads that change the array's pages meanwhile.
 //!
 //! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread acquires a marked page to change it, unless
 //! the thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards. So
-//! it *passes*: it removes the mark of its page, and the snapshot marks that page again. The *instant* of the
-//! snapshot comes when all pages are marked and no thread holds a page exclusively. After the instant one
+//! this thread *passes*: it removes the page's mark, and the snapshot marks that page again. The *instant* of
+//! the snapshot comes when all pages are marked and no thread holds a page exclusively. After the instant one
 //! thread *takes* each page, saves it, and removes its mark.
 //!
 //! Successive snapshots of an array use the same bit of a page, so a mark alone does not say which snapshot
@@ -203,7 +203,8 @@ impl<S> SnapshotMarks<S> {
                 pages.await_release(page, state);
             }
         }
-        // To open a write gate, a thread must hold the page. Only threads that have passed can hold one now.
+        // To open a write gate, a thread must hold the page. Only threads that removed the page's mark by
+        // `pass` can hold a page now.
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         pages.quiesce_marked(&open);
@@ -238,7 +239,8 @@ impl<S> SnapshotMarks<S> {
     /// true also if the snapshot is over.
     #[inline]
     pub fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {
-        // While this thread holds the lock, the snapshot cannot end, so the mark belongs to it.
+        // While this thread holds the lock `saving`, this snapshot cannot end. So the page's mark is from
+        // this snapshot, not from a later one.
         let saving = self.saving.read();
         let Some(saving) = &*saving else { return true };
         if !saving.take(page) {

@@ -1,4 +1,5 @@
-//! The packed atomic state of one page: a 64-bit word of flags and counts.
+//! The packed atomic state of one page: a 64-bit word of flags and counts. The *home slot* is the page's
+//! place in device memory. An open *gate* allows lock-free accesses to the page's frame (cache buffer).
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
@@ -25,7 +26,7 @@
 //!
 //! A thread sets `READERS` and `WRITERS` *before* it opens a gate. Only a holder clears them, after it has
 //! shut the gate, issued a barrier and checked all hazard slots. So a thread that finds one of them clear
-//! need not wait for such accesses.
+//! need not wait for lock-free accesses.
 
 use std::fmt;
 

@@ -81,7 +81,8 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Later destructors may still use arrays. They take the slow path, which registers the thread again.
+        // Destructors of thread-local values that run later may still use arrays. They take the slow path,
+        // which registers the thread again.
         LOCAL.with(|local| local.threshold.set(UNREGISTERED));
         delist();
     }
@@ -90,8 +91,9 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // Another thread may scan the slots after its full fence. Either it finds this slot, or it shut its gate
-    // before this fence. In the second case this thread's first access sees the shut gate.
+    // A thread that shuts a gate scans the slots after its own full fence. Either the scan finds this slot,
+    // or the gate was shut before this fence. In the second case this thread's first access sees the shut
+    // gate.
     fence(Ordering::SeqCst);
 }
 
@@ -213,7 +215,8 @@ pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) -> Option<R> {
-    // A registered thread has tried the quick form already, and this form would find the same shut gate.
+    // A registered thread has tried the quick access already, and the access here would find the same shut
+    // gate.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }
@@ -323,8 +326,8 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // Returns the accesses that are announced to a thread that waits for writes only, and to one that
-        // waits for all accesses.
+        // Returns true for each kind of wait (for writes only, for all accesses) that would find an announced
+        // access.
         let announced = || {
             let registry = REGISTRY.read();
             [HazardAccess::Writes, HazardAccess::All].map(|access| {

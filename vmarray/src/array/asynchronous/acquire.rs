@@ -205,7 +205,7 @@ impl<'a> Acquire<'a> {
                 self.wait = Wait::Answer(request, Some(asleep));
                 Poll::Pending
             }
-            // The answer may have arrived before the error. Then use it.
+            // The answer may have arrived before the error. Then use the answer.
             Err(error) => {
                 let answer = request.cancel().unwrap_or(RequestAnswer::Failed(error));
                 if let RequestAnswer::Reserved(frame) = answer {
@@ -243,11 +243,11 @@ impl<'a> Acquire<'a> {
         }
         self.pager.check_wait(self.page, state)?;
         if !state.any(RESIDENT) {
-            // Submit the load of this page, unless a thread waits for it and submits it.
+            // Submit the load of this page, unless a thread that waits for the page submits the load.
             channel.combine_if_needed(table);
         }
         channel.counters.waits.add(1);
-        // If this thread takes another guard, it wakes the task, which then checks if it may still wait.
+        // If this thread takes another guard, it wakes the task. The task then checks again if it may wait.
         let is_busy = |s| self.pager.is_worth_a_wait(self.page, s, self.want == Want::Exclusive);
         let asleep = park_task(table.entry(self.page), context.waker(), is_busy);
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)

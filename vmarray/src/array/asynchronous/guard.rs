@@ -129,7 +129,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 }
                 Err(refusal) => return Err(refusal.into()),
             };
-            // From here on the guard counts instead of the future.
+            // From here on the new guard counts for the limit of guards, so the future no longer counts.
             is_counted.set(false);
             pager.identity().expect_no_more();
             if before.any(WAITED) {
@@ -147,7 +147,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             }
             Ok::<_, AcquireRefusal>(())
         };
-        // Reserve a frame only for a task that counts as a guard, so that the frames suffice.
+        // Reserve a frame only for a task that counts as a guard, because the limit of guards keeps frames
+        // for others.
         let reserve = || is_counted.get().then(|| Ask::Reserve);
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {

@@ -263,7 +263,8 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
             let entry = pager.entry(page);
             match entry.try_write_back() {
                 Ok(before) => {
-                    // Look up the frame after pinning the page, because the page may have moved before.
+                    // Look up the frame after pinning the page, because the page may have moved to another
+                    // frame before.
                     let frame = channel.frame_at(entry.address());
                     batch.push(Victim { page, frame, before });
                 }

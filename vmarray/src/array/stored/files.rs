@@ -107,7 +107,7 @@ impl Description {
     /// ragged array, one more precedes them, for the starts of rows.
     fn shares_of(&self, file: usize) -> u64 {
         let channels = self.stripe_pattern.iter().filter(|turn| **turn == file).count() as u64;
-        // A file without channels still needs one share, which stays unused.
+        // A file must have at least one share (room for one channel's pages), even if no channel uses it.
         (channels + self.first_share(file)).max(1)
     }
 
@@ -320,7 +320,8 @@ impl Files {
         let places = PageCleaner { devices: devices.clone(), description: description.clone() };
         let (kept, len) = PersistentLen::found(
             &notes,
-            // The first file stores the length, and its device synchronises all files of the array.
+            // Both closures use the device of the first file, if there is one. This file stores the length,
+            // and a sync of its device commits all files of the array together.
             move |note| Ok(noting.iter().try_for_each(|device| store(device).set_note(note))?),
             move || Ok(storing.iter().try_for_each(|device| device.sync())?),
             move |pages| pages.for_each(|page| places.clear(page)),
@@ -395,7 +396,8 @@ impl Files {
         let (page_len, pages) = self.pages_of(part, len, element::ElementLayout::<T>::BYTES)?;
         let stripe_pattern = self.description.stripe_pattern_of(part);
         let channels = stripe_pattern.len() as u64;
-        // For each channel: the store of its file, and the number of its share in this file.
+        // For each channel: the store (open file) with its pages, and the number of the channel's share of
+        // this file.
         let homes: Vec<_> = stripe_pattern
             .iter()
             .enumerate()

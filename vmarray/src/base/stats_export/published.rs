@@ -1,5 +1,5 @@
 //! The published statistics of a program, and their text format: one line for the program, then one for each
-//! array, and one for each channel.
+//! array, and one for each channel (share of a device) of the array.
 //!
 //! A reader ignores a file with any error. It also ignores unknown counters, which a later version may write.
 
@@ -113,7 +113,7 @@ fn print_number(number: Option<u64>) -> String {
 pub(super) fn print(program: PublishedProgram, bytes_max: usize) -> String {
     let mut arrays = String::new();
     let mut left_out = program.left_out;
-    // The bytes that remain for arrays after the title, the end and the names.
+    // The bytes that remain for arrays besides the title, the end and the names.
     let room = bytes_max.saturating_sub(TITLE.len() + END.len() + 4 * NAME_MAX + 100);
     for array in &program.arrays {
         let text = print_array(array);

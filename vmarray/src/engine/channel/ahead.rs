@@ -1,7 +1,8 @@
-//! Limit of the number of a channel's frames with prefetched pages that no thread has used yet.
+//! Limit of the number of a channel's frames (cache buffers) with prefetched pages that no thread has used
+//! yet.
 //!
-//! At most half of a channel's frames may hold such pages. With more, prefetched pages could evict each other
-//! before their use, because a thread does not know the prefetches of other threads.
+//! At most half of a channel's frames may hold such pages. Threads prefetch independently of each other.
+//! Without the limit, their prefetched pages could evict each other before the first use.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,11 +1,10 @@
 //! Processing of the page requests of tasks: a thread submits queued requests in batches, and answers them
 //! when their pages arrive.
 //!
-//! No thread waits here, and no task must be polled again for progress. On completion the device wakes the
-//! [driver](super::async_wakeups), which answers requests whose pages have arrived, and submits new ones. If
-//! little is in flight, the requesting thread submits at once. Otherwise requests accumulate in the queue, so
-//! submissions grow with the number of tasks. A task that its executor no longer polls therefore blocks no
-//! other task.
+//! No thread waits here, and no task must be polled again for progress. On completion the device calls the
+//! channel's [waker](super::async_wakeups), which answers requests whose pages have arrived, and submits new
+//! ones. If little is in flight, the requesting thread submits at once. Otherwise requests accumulate in the
+//! queue, so with more tasks each submission serves more of them.
 //!
 //! Requests are served first in, first out. If a failed write-back leaves no free frame, the first request in
 //! the queue gets the error, as a thread that needs a frame would.
@@ -73,7 +72,8 @@ impl Channel {
     /// Serves requests whose pages have arrived, and submits further ones. If another thread does so, that
     /// thread continues.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
-        // Call wakers only after this function, as program code may need resources held here.
+        // Call wakers only after this function, because a waker is program code, which may need locks or
+        // frames held here.
         let _deferral = DeferredWakes::begin();
         self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
@@ -146,7 +146,8 @@ impl Channel {
         let failure = self.take_frames(table, absent, &mut frames).err();
         let has_frames = !frames.is_empty();
         if has_frames && let Some(error) = &failure {
-            // This call needs no frame, so keep the error for the next flush, or for a thread that needs one.
+            // This call continues with the frames that it has got. Keep the error for the next flush, or for
+            // a thread that needs a frame.
             self.keep_unreported(error);
         }
         let left = self.submit_requests(table, requests, frames);
@@ -207,7 +208,8 @@ impl Channel {
                 continue;
             }
             if state.any(EXCLUSIVE) {
-                // Another transfer has the page, possibly a load of this submission. So join its requests.
+                // Another transfer holds the page, possibly a load of this submission. So add the request to
+                // this transfer.
                 asked.push(request);
                 continue;
             }
@@ -215,7 +217,8 @@ impl Channel {
                 left.push(request);
                 continue;
             };
-            // A request to write must not load the page while other threads read its home slot.
+            // To read, a request may load the page while other threads read its home slot (in device memory).
+            // To write, it may not, so the argument is false.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
                 continue;
@@ -393,7 +396,8 @@ impl Channel {
         if self.serve_long_reads(table) {
             return Stuck::Again;
         }
-        // From here on, a thread that frees a frame wakes the driver. Check again for an earlier one.
+        // From here on, a thread that frees a frame serves the waiting requests. Check again for a frame
+        // freed before.
         self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.supply.free.is_empty() {
@@ -415,7 +419,7 @@ impl Channel {
         if !self.sleep_on_pages(table, pages, serving) {
             return Stuck::Again;
         }
-        // Other requests may wait for guards that hold all frames. Wake the tasks: their polls return an
+        // Guards hold all frames, so the requests could wait forever. Wake the tasks: their polls return an
         // error.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);

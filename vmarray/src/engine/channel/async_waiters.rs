@@ -104,7 +104,7 @@ impl Channel {
     /// Registers a task for [`announce`](Self::announce), if a condition still holds.
     fn sleep_as_task(&self, waker: &Waker, holds: impl Fn() -> bool) -> TaskWait {
         let asleep = Asleep::at(self.task_key(), waker);
-        // With the fence of `announce`: this check sees the change, or the other thread sees the task.
+        // Pairs with the fence of `announce`: this check sees the change, or the other thread sees the task.
         fence(Ordering::SeqCst);
         if holds() { TaskWait::Asleep(asleep) } else { TaskWait::No }
     }

@@ -1,5 +1,5 @@
-//! The waker that a device calls when it completes work for tasks. It makes progress for all tasks of its
-//! channel.
+//! The waker that a device calls when it completes work for tasks. The waker makes progress for all tasks of
+//! its channel (share of a device).
 //!
 //! So no task must be polled, and the library needs no thread of its own: the device's completion thread
 //! finishes the submission's pages and submits the next one.
@@ -63,18 +63,18 @@ impl Wake for WakeupDriver {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // The device may call this waker while the thread submits other work to it under locks. Then defer
-        // it.
+        // the call.
         if LockScope::postpone(|| Waker::from(Arc::clone(self))) {
             return;
         }
-        // Defer the wakers of tasks until this thread has left the driver, as they are program code.
+        // Defer the wakers of tasks until this thread has left `drive`, because they are program code.
         let _deferral = DeferredWakes::begin();
         let mut state = self.state.lock();
         let Some((channel, table)) = state.driven.clone() else { return };
         state.inside += 1;
         drop(state);
         INSIDE.set(INSIDE.get() + 1);
-        // The guard ends the visit even if a device panics.
+        // The drop of `_visit` counts this thread out again, even if a device panics.
         let _visit = DriverVisit(self);
         channel.drive(&table, ENDED);
         drop((channel, table));

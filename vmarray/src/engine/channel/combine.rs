@@ -183,8 +183,8 @@ impl Channel {
         if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
         }
-        // If another thread has the lock, this thread checks again later. A load that no thread waits for is
-        // submitted by the thread that ends the current submission.
+        // If another thread has the lock, this thread checks again later. If no thread waits for a load, the
+        // thread that ends the current submission submits the load.
         let Some(shard) = self.shard.try_lock() else { return false };
         let combines = shard.work.may_combine();
         self.combine_now(table, shard);
@@ -219,7 +219,7 @@ impl Channel {
         if shard.work.queued.len() <= most {
             return Batch { loads: mem::take(&mut shard.work.queued), reads, requests: Vec::new() };
         }
-        // The sort is stable, so earlier requests of a kind come first.
+        // The sort is stable, so among loads of one kind, earlier ones come first.
         shard.work.queued.sort_by_key(|load| load.then == LoadFor::Release);
         let rest = shard.work.queued.split_off(most);
         Batch { loads: mem::replace(&mut shard.work.queued, rest), reads, requests: Vec::new() }
@@ -256,7 +256,8 @@ impl Channel {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
-        // Call wakers only after the loads are recorded: a waker that blocks could wait for them forever.
+        // Call wakers only after the loads are recorded: a waker that blocks could wait forever for a load
+        // that is not recorded.
         let deferral = DeferredWakes::begin();
         let submitted = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
@@ -266,8 +267,9 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Wake threads that sleep for one of these pages, because one of them must finish the
-                // transfer. They cannot finish it before it is recorded, because this thread holds the lock.
+                // Wake threads that sleep for one of these pages, because one of these threads must finish
+                // the transfer. No thread can finish it before it is recorded below, because this thread
+                // holds the lock.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
@@ -309,8 +311,8 @@ impl Channel {
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<LoadResult> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));
-        // The end of a shared or failed load ends the claim, which changes the version. Otherwise the page
-        // only becomes resident.
+        // The claim ends when a shared load ends or any load fails, and this changes the version. A
+        // successful exclusive load keeps the claim; the page only becomes resident.
         let is_pending = |state: State| {
             state.version() == claimed.version()
                 && state.any(EXCLUSIVE)

@@ -124,7 +124,7 @@ impl ReadCosts {
         let counts = self
             .counts
             .get_or_init(|| (0..pages.next_power_of_two().max(256)).map(|_| AtomicU32::new(0)).collect());
-        // Fibonacci hashing: slots at regular distances get separate counts.
+        // Fibonacci hashing: home slots (in device memory) at regular distances get separate counts.
         let place = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - counts.len().ilog2());
         let count = &counts[place as usize];
         let in_units = |bytes: u64| u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX);
@@ -136,7 +136,8 @@ impl ReadCosts {
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         let window = pages as u64 * u64::from(price) / WINDOW_SHARE;
         let of_all = self.of_all.fetch_add(cost.into(), Ordering::Relaxed) + u64::from(cost);
-        // Only one of the threads that detect the end of the window halves the counts.
+        // If several threads detect the end of the window (a total cost of reads), only one of them halves
+        // the counts.
         if of_all >= window && self.of_all.swap(0, Ordering::Relaxed) >= window && is_full() {
             counts.iter().for_each(|count| count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }

@@ -91,7 +91,8 @@ impl ReservedFrames {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
         } else {
-            // Add the frame before the answer, because the task may finish with the frame right after it.
+            // Add the frame before the answer, because right after the answer the task may already release
+            // the frame.
             self.for_reads.add(frame);
         }
         let waker = request.answer(RequestAnswer::Reserved(frame));

@@ -1,4 +1,4 @@
-//! Frames, the page-sized cache buffers in host RAM: allocation, and the search for a free frame.
+//! Frames, the page-sized cache buffers in host RAM: their allocation, and the search for a free frame.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -99,7 +99,8 @@ impl Channel {
                 shard.frames.chunks.push(chunk);
                 Ok(())
             }
-            // Unless page-locked memory is required, a smaller cache than requested suffices, but not none.
+            // Unless page-locked memory is required, a smaller cache than requested suffices, if it has any
+            // frames.
             Err(error) if have > 0 && self.fall_back => {
                 shard.frames.full = true;
                 self.guards.max.store(super::guards::most(have), Ordering::Relaxed);
@@ -116,7 +117,8 @@ impl Channel {
 
     /// Phase 1 of a miss: takes a free frame. Returns `None` only if the caller does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
-        // Resume a search that released the lock for other threads, for at most two CLOCK revolutions in all.
+        // The search releases the lock from time to time for other threads. Resume it for at most two CLOCK
+        // revolutions in all.
         let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
             if let Some(frame) = self.supply.free.pop() {
@@ -128,7 +130,7 @@ impl Channel {
                 self.reap(table);
             }
             drop(deferral);
-            // Let one thread search for all, because every thread would examine the same pages.
+            // Let one thread search at a time, because several would examine the same pages.
             let search = contended::lock(&self.supply.search);
             if !self.supply.free.is_empty() {
                 continue;
@@ -246,7 +248,8 @@ impl Channel {
             }
             return Ok(());
         }
-        // Count only guards with frames: an admitted guard without one may be of a thread that waits here.
+        // Count only guards that have a frame. A guard without a frame may belong to a thread that waits
+        // here.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
@@ -326,13 +329,14 @@ impl Channel {
     /// Reports to the eviction policy that the frame now has this page.
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         self.newcomers.push((page, frame.index));
-        // Report some new pages to the policy now, so that no thread has to report all of them.
+        // Report some new pages to the policy now, so that no later thread has to report many at once.
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()
         {
             self.update_policy(&mut shard);
         }
-        // While the caller held the frame, the driver may have found none. Now it can wait for this page.
+        // While the caller held the frame, requests of tasks may have found no frame. Serve them now, because
+        // they can wait for this page.
         fence(Ordering::SeqCst);
         self.wake_driver();
     }

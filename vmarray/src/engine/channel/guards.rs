@@ -1,4 +1,5 @@
-//! Limit on the number of a channel's cache frames that page guards of the program may pin at once.
+//! Limit on the number of cache frames that page guards of the program may pin at once in a channel (share of
+//! a device).
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -32,8 +33,8 @@ impl GuardCount {
     /// Call this before the check if a thread must wait for guards.
     pub(super) fn wait(&self) -> GuardWait<'_> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
-        // With the fence of the other side: either the waiting thread's check sees the end of a guard, or the
-        // thread that ends the guard sees the waiting thread.
+        // Pairs with the fence of the thread that ends a guard: either the waiting thread's check sees the
+        // end of a guard, or the thread that ends the guard sees the waiting thread.
         fence(Ordering::SeqCst);
         GuardWait(&self.waiters)
     }

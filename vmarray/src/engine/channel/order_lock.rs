@@ -15,7 +15,7 @@ pub(super) struct OrderLock<T>(Mutex<T>);
 /// Releases the lock, and then runs deferred wakers.
 #[derive(Debug)]
 pub(super) struct OrderGuard<'a, T> {
-    // Declared first, so that Rust releases the lock before the scope ends and runs wakers.
+    // Declared first, so that Rust releases the lock before the drop of `_scope`, which runs wakers.
     guard: MutexGuard<'a, T>,
     _scope: LockScope,
 }

@@ -256,8 +256,8 @@ impl PinnedPool {
     pub(crate) fn take(&self, bytes: usize) -> Result<PinnedPiece> {
         let is_short = bytes <= SLAB_BYTES_MIN;
         let bytes = bytes.max(1).next_multiple_of(GRAIN);
-        // Page-lock short pieces even if the frames are pageable: a copy to pageable memory may block until
-        // the kernel has ended.
+        // Page-lock short pieces even if the frames are pageable: a copy to pageable memory may block the
+        // thread until the GPU kernel has ended.
         let wanted = if is_short { HostMemory::Pinned } else { self.kind() };
         if bytes == GRAIN
             && let Some(piece) = self.stock.short.pop()
@@ -302,7 +302,7 @@ impl PinnedPool {
     pub(super) fn reserve(&self, bytes: usize) {
         let (_growing, wanted) = (self.stock.growing.lock(), self.kind());
         let missing = bytes.saturating_sub(self.bytes());
-        // Ignore a failure here, because later calls report the shortage.
+        // Ignore a failure here, because a later call that needs the memory reports the shortage.
         if missing > 0
             && let Ok(memory) = HostBuffer::new(&self.stock.device, missing, wanted)
         {

@@ -1,8 +1,8 @@
 //! Checked addresses in the memory of a channel (device slots, frames, pool), and accesses through them.
 //!
-//! A channel owns its memory and also lists of copies, so the copies cannot borrow from the memory; they have
-//! these addresses instead. This module has all `unsafe` code that accesses memory of channels. Its
-//! invariants:
+//! A channel owns both its memory and the lists of copies in this memory. A Rust struct cannot borrow from
+//! itself, so the copies contain these addresses. This module has all `unsafe` code that accesses memory of
+//! channels. Its invariants:
 //!
 //! - Slots, frames and pieces of the pool stay allocated until their channel's queues have ended all work.
 //! - The page protocol decides for each frame which thread may access it.

@@ -4,13 +4,13 @@
 //! | | copies out of slots | kernels that read | kernels that write | copies into slots, fills |
 //! |---|---|---|---|---|
 //! | protection | the holder of the page | none | none, or the holder of the pages | the holder of the page |
-//! | queue | any for fetches | any for fetches | the first one for fetches | any for writes |
-//! | order after all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
+//! | queue | any fetch queue | any fetch queue | the first fetch queue | any write queue |
+//! | waits for all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
 //!
 //! Copies need no order among themselves, because a page is fetched again only after its write-back. Kernels
-//! access slots of many pages without holding them. So no element may change during a reading kernel, and
-//! none may be read during a writing one. The later submission waits for the earlier one, once for each pair
-//! of queues. Consecutive kernels, and consecutive writes, need no barrier.
+//! access slots of many pages without holding them. So no element may change during a reading kernel, and no
+//! thread or copy may read an element during a writing kernel. The later submission waits for the earlier
+//! one, once for each pair of queues. Consecutive kernels, and consecutive writes, need no barrier.
 
 use std::sync::Arc;
 
@@ -135,8 +135,8 @@ pub(crate) struct HomeQueues {
 impl HomeQueues {
     pub(super) fn new(device: &Arc<dyn Device>, counters: &Arc<Counters>) -> Result<Self> {
         Ok(Self {
-            // `true`: a new write queue runs after the work of the first one, which is ordered with kernels
-            // of other channels.
+            // `true`: the channel's first write queue is ordered after kernels of other channels (shares of
+            // devices). Each later write queue starts after the first queue's work, to inherit this order.
             fetches: DirectionQueues::new(device, false)?,
             writes: DirectionQueues::new(device, true)?,
             barriers: OrderLock::default(),
@@ -229,7 +229,8 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
         let QueueBarriers { readers, store_after_readers, .. } = order;
         readers.iter().try_for_each(|ticket| order_other(queue, *ticket, store_after_readers))?;
-        // Work in the same queue is in order already, so it needs no barrier.
+        // The kernel runs in the first fetch queue, whose reads are in order already, so they need no
+        // barrier.
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
@@ -332,8 +333,8 @@ impl HomeQueues {
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
             if !is_ordered {
-                // This device cannot order the queue after the kernel, so wait for the kernel here. The owner
-                // of the ticket gets the outcome.
+                // This device cannot order the queue after the kernel, so wait for the kernel here. Ignore
+                // the outcome, because the owner of the ticket gets it.
                 let _ = self.device.wait(ticket);
             }
         }
@@ -448,8 +449,8 @@ impl HomeQueues {
         for (of, (order, loads)) in all.iter().zip(&locked).filter(|_| !scatters.is_empty()) {
             let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
             before.extend(noted.flatten().chain(&order.readers));
-            // Other arrays' kernels that read these slots are ordered with the first queue, so put a marker
-            // there.
+            // Other arrays' kernels that read these slots are ordered with the first fetch queue only, so
+            // submit an empty batch there as a marker.
             match of.fetches.first().submit(&[]) {
                 Ok(marker) => {
                     of.fetches.note_submitted(0, marker);

@@ -48,7 +48,7 @@ impl DirectionQueues {
     }
 
     fn under_way(&self, at: usize) -> u64 {
-        // A thread may record the end of work before another records its start, so saturate at 0.
+        // One thread may record the end of work before another thread records its start, so saturate at 0.
         let done = self.done[at].load(Ordering::Relaxed);
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }

@@ -7,8 +7,7 @@
 //! If a single thread copies, it submits each of its copies at once.
 //!
 //! One thread waits in the driver for a submission; the other threads sleep until their copies complete.
-//! Threads wait for their copies in the order of their requests, and copies are submitted in that order too.
-//! So no thread waits for a copy that is queued behind a copy of a waiting thread.
+//! Copies are submitted in the order of their requests, and each thread waits for its copies in that order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +78,8 @@ struct Group {
 /// Stores the result of a submission in its copies, and wakes their owners.
 fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
-        // The thread that removed the copy from the list reports its outcome, so it is set only once.
+        // The thread that removed the copy from the list reports its outcome, so the outcome is set only
+        // once.
         let stored = copy.outcome.set((outcome.clone(), copies.len() == 1));
         debug_assert!(stored.is_ok());
         copy.owner.unpark();
@@ -233,8 +233,8 @@ impl Channel {
             match submitted {
                 Ok(ticket) => {
                     // Wake a sleeping thread of this group, which then waits for the group in the driver. If
-                    // all its threads are awake, one of them does so; then wake the thread of the next
-                    // waiting copy instead.
+                    // no thread of the group sleeps, one of them will wait there anyway, so wake the thread
+                    // of the next waiting copy instead.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

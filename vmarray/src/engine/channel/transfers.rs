@@ -1,4 +1,5 @@
-//! Page transfers in flight between cache frames and device slots: threads wait for them and finish them.
+//! Page transfers in flight between cache frames and home slots (in device memory): threads wait for them and
+//! finish them.
 //!
 //! One thread waits in the driver for a transfer. Other threads that need one of its pages sleep, because the
 //! driver would serialise their calls. The thread that finishes the transfer releases the pages and wakes
@@ -132,8 +133,8 @@ impl Channel {
             // Serve requests before calling wakers, because wakers may block.
             self.drive(table, ASKED);
         }
-        // Sort the wakers by thread. Waking a sleeping thread for its first task takes long, so the thread
-        // then finds its other tasks ready too.
+        // Sort the wakers by thread. While a sleeping thread wakes up for its first task, the loop also makes
+        // its other tasks ready.
         wakes.tasks.sort_by_key(|(thread, _)| *thread);
         wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
@@ -265,8 +266,8 @@ impl Channel {
             }
         };
         let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
-            // A write makes the page dirty, and its write-back must not overlap with threads that read the
-            // home slot. So refuse the write then.
+            // Refuse a write while threads read the page's home slot (in device memory): it makes the page
+            // dirty, and the write-back to this slot would overlap with their reads.
             !request.is_write()
                 || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
         });
@@ -363,7 +364,8 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let entry = table.entry(load.page);
-            // Insert the page into the policy first, as its owner continues once the page is resident.
+            // Insert the page into the policy first, because the thread that claimed the page continues once
+            // the page is resident.
             shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address();
             let is_waited_for = match load.then {
@@ -376,7 +378,7 @@ impl Channel {
                     entry.install(address);
                     entry.state(Ordering::Acquire).any(WAITED)
                 }
-                // The bit `USED` protects the page for one revolution of the victim search.
+                // The bit `USED` protects the page from eviction for one CLOCK revolution.
                 LoadFor::Release => entry.install_and_release(address, AHEAD | USED),
                 LoadFor::Leave => entry.install_and_release(address, written(load.page)),
             };
@@ -404,7 +406,8 @@ impl Channel {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                    // Count the failure before the claim ends, because its owner reads the count then.
+                    // Count the failure before the claim ends, because the claim's owner then reads the
+                    // count.
                     self.loads.unreported_errors.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),

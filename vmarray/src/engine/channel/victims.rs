@@ -96,8 +96,8 @@ impl Channel {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // Write back more dirty pages than needed, so that later threads do not wait: clean victims are pages
-        // written back earlier, so most other pages are probably dirty.
+        // Write back more dirty pages than needed, so that later threads do not wait: if the clean victims
+        // were written back earlier, most other pages are probably dirty.
         let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
@@ -220,7 +220,7 @@ impl Channel {
 
     /// Removes a claimed page from the policy, and returns it as a victim.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
-        // Report new pages to the policy first. A late report could enter the freed frame as the page's.
+        // Report new pages to the policy first. A late report would assign the freed frame to this page.
         self.update_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }

@@ -37,7 +37,8 @@ impl Channel {
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
         let copies = coalesce(places.into_iter(), bytes, CopyWay::WriteBack);
-        // Keep the order lock until the write-back is recorded, so that threads that submit kernels find it.
+        // Keep the order lock until the write-back is recorded: threads that submit kernels take this lock
+        // and must find the write-back.
         let mut order = self.queues.begin_writes();
         let submitted = self.queues.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();

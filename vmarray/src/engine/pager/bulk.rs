@@ -2,12 +2,13 @@
 //!
 //! The pager copies absent pages through [staging buffers](crate::engine::channel::Stage), so it needs no
 //! frames and no evictions. It reads and writes resident pages in their frames. The copying thread holds each
-//! page, so no other thread writes a home slot during a read, or reads it during a write.
+//! page, so no other thread writes a home slot while this thread reads the slot, or reads it while this
+//! thread writes.
 //!
-//! A range is divided by channel. A [unit](Units) consists of consecutive pages of one channel, contiguous on
-//! the device, that fill a staging buffer. A single thread uses shorter units. Threads take units one after
-//! another, from all channels in turn. Each thread has two units in flight: the device copies one while the
-//! thread copies the other.
+//! A range is divided by channel (share of a device). A [unit](Units) consists of consecutive pages of one
+//! channel, contiguous on the device, that fill a staging buffer. A single thread uses shorter units. Threads
+//! take units one after another, from all channels in turn. Each thread has two units in flight: the device
+//! copies one while the thread copies the other.
 //!
 //! A thread that holds pages waits for copies only, so holds cause no deadlock.
 
@@ -256,7 +257,7 @@ impl Pager {
             if outcome.is_err() {
                 units.stop();
             }
-            // End the flight after an error too, because it still holds pages.
+            // Also after an error, end the copies in flight, because `under_way` still holds their pages.
             let failed = under_way.map_or(Ok(Vec::new()), |flight| copy.end(flight));
             let failed =
                 failed.and_then(|pages| pages.into_iter().try_for_each(|page| copy.copy_in_frame(page)));
@@ -281,7 +282,8 @@ impl Pager {
                 if obstacle.is_none() && failed.is_empty() {
                     continue;
                 }
-                // Finish this thread's copy first: the other thread may wait for a page that this one holds.
+                // Finish this thread's copy first: the thread that holds the next page may wait for a page
+                // that this thread holds.
                 let is_held = under_way.is_some();
                 if let Some(flight) = under_way.take() {
                     failed.extend(copy.end(flight)?);
@@ -290,7 +292,8 @@ impl Pager {
                 let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
                 let is_copied = match obstacle {
                     Obstacle::Busy(state) => copy.wait(page, state)?,
-                    // This thread may have held the stages itself, so try again without holding any.
+                    // This thread may have held the staging buffers itself, so try again now that it holds
+                    // none.
                     Obstacle::NoStage if had_one || is_held || self.channel(page).await_stage() => false,
                     Obstacle::NoStage => copy.copy_in_frame(page).map(|()| true)?,
                 };

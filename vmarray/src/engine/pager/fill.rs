@@ -33,7 +33,7 @@ impl Pager {
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
         self.expect_writable()?;
         for (index, channel) in (0..).zip(&self.channels) {
-            // The claimed absent pages so far, in contiguous slots.
+            // The claimed absent pages so far, whose home slots (in device memory) are contiguous.
             let mut run = Vec::new();
             for page in self.of_channel(index, &pages) {
                 if run.len() == self.run_pages() {
@@ -74,7 +74,8 @@ impl Pager {
             claims.iter_mut().for_each(HomeClaim::end_write);
             return Ok(());
         }
-        // Record the loss while the pages are held, before another thread relies on the slots.
+        // Record that the home slots (in device memory) have lost their contents, before another thread can
+        // get these pages.
         self.init_tracker.lose();
         let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
         pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))
@@ -99,7 +100,7 @@ impl Pager {
     fn settle_homes(&self, pages: &Range<u64>) -> Result<()> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
-            // The held pages so far, in contiguous slots.
+            // The held pages so far, whose home slots (in device memory) are contiguous.
             let mut run: Vec<(u64, ZeroedNext<'_>)> = Vec::new();
             for page in self.of_channel(index, pages) {
                 while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {

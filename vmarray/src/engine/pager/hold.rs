@@ -1,4 +1,5 @@
-//! Holds: values that lock one page for a short time, give access to its bytes, and unlock it on drop.
+//! Holds: values that lock one page for a short time, give access to its bytes, and unlock it on drop. A
+//! *home slot* is the place of a page in device memory.
 //!
 //! | hold | the page is | other threads |
 //! |---|---|---|
@@ -7,7 +8,8 @@
 //! | [`HomeShare`] | absent | read its home slot |
 //! | [`HomeClaim`] | absent | wait |
 //!
-//! A thread that has several holds waits for copies only, never for other holds. So holds cannot deadlock.
+//! A thread that has several holds waits for copies only, never for holds of other threads. So holds cannot
+//! deadlock.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -269,7 +271,8 @@ impl Pager {
                 Some(_) => Ok(in_use),
             })?;
             let Some((pager, page)) = in_use else {
-                // A scatter holds no pages. This makes one that has checked these pages check again.
+                // A scatter (write by index) checks pages but does not hold them. This call makes running
+                // scatters check again.
                 let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
                 channels.for_each(|channel| channel.queues.note_change());
                 let hold = |(pager, pages): &(&Self, Range<u64>)| {
@@ -395,7 +398,8 @@ impl<'a> ExclusiveHold<'a> {
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         std::mem::forget(self);
         let frame = channel.policy_remove(entry.address(), page);
-        // Unmap and forget in one step. Otherwise the home slot would briefly appear to hold the contents.
+        // Remove the frame and mark the page as empty in one step. Otherwise the home slot would briefly
+        // appear to hold the contents.
         let is_waited_for = entry.unmap(forget);
         if forget {
             pager.init_tracker.lose();
@@ -415,8 +419,8 @@ impl<'a> ExclusiveHold<'a> {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         self.adds = 0;
-        // Hold the page during the write-back. Otherwise a thread that writes continually would make it dirty
-        // again each time.
+        // Hold the page during the write-back. Otherwise a thread that writes continually would make the page
+        // dirty again each time.
         if self.before.any(DIRTY) {
             channel.write_back_held(&pager.table, page)?;
         }

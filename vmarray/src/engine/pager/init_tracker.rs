@@ -36,7 +36,7 @@ impl InitTracker {
         let known = self.known.lock();
         let mut rest = pages.clone();
         if known.losses == losses && !known.pages.is_empty() {
-            // If the known pages begin in the middle of the rest, check all of the rest.
+            // If known pages lie only in the middle of `rest`, check all of `rest`.
             if known.pages.contains(&rest.start) {
                 rest.start = known.pages.end.min(rest.end);
             }

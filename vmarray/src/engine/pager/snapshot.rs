@@ -3,10 +3,11 @@
 //!
 //! A snapshot begins by *marking* all pages; from then on no thread takes a marked page to change it. Then
 //! the snapshot waits for threads that hold pages, for lock-free writers (by one barrier), and for scatters
-//! that have checked pages. When these waits end, the *instant* has come: the snapshot contains all earlier
-//! changes and no later one. From then on each page is saved once, by the thread that *takes* it. That is a
-//! thread of the snapshot, or a thread that wants to change the page. After the page is saved, this thread
-//! removes the mark. The protocol is in [`snapshot_marks`](crate::engine::page::SnapshotMarks).
+//! (writes by index) that checked the marks before. When these waits end, the *instant* has come: the
+//! snapshot contains all earlier changes and no later one. From then on each page is saved once, by the
+//! thread that *takes* it: a thread of the snapshot, or a thread that wants to change the page. After the
+//! page is saved, this thread removes the mark. The protocol is in
+//! [`snapshot_marks`](crate::engine::page::SnapshotMarks).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -115,8 +116,8 @@ impl Pager {
         let mut snapshot = Snapshot { pager: self, marks, pages: 0, len: 0, making: Some(making) };
         let (pages, fixed) = snapshot.marks.mark_all(self);
         snapshot.pages = pages;
-        // A thread that adds an element holds the element's page, or waits for memory. Neither is possible
-        // now.
+        // A thread that adds an element holds the element's page, or waits for memory. Both are excluded
+        // while this thread has marked all pages and holds the lock.
         snapshot.len = self.table.lengths().len();
         drop(fixed);
         Ok(snapshot)
@@ -201,8 +202,8 @@ impl Snapshot<'_> {
     /// # Errors
     /// The error of another thread that saved a page.
     pub(crate) fn finish(self) -> Result<()> {
-        // The snapshot's own threads have saved their pages, so this error is of a thread that changed a
-        // page.
+        // The snapshot's own threads have saved their pages without an error. So this error is from a thread
+        // that saved a page before it changed the page.
         let saver = self.marks.stop_saving();
         saver.and_then(|saver| saver.failure.into_inner()).map_or(Ok(()), Err)
     }

@@ -146,7 +146,8 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
         let device = own.first()?.device();
-        // The devices cannot read a set in a file in place, because the host processes it in RAM.
+        // The devices cannot read a set in a file in place, because a file device computes on the host, in
+        // RAM.
         let is_file = device.info().kind == DeviceKind::File;
         let mut all = own.iter().chain(channels);
         let is_there = all.all(|channel| Arc::ptr_eq(channel.device(), device));

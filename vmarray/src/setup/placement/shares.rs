@@ -1,4 +1,5 @@
-//! Placement by bandwidth: computes the number of channels of each device, within the capacity of the device.
+//! Placement by bandwidth: computes the number of channels (equal shares of an array) of each device, within
+//! the capacity of the device.
 
 /// Total number of channels for proportional shares, or number per device if this gives more.
 const SHARED_CHANNELS: usize = 32;
@@ -32,8 +33,8 @@ impl Demand<'_> {
         for channels in 1..=most {
             let Some(shares) = self.shares(channels) else { continue };
             let speed = self.speed(&shares);
-            // More channels must be faster by `BETTER`: measurements of equal devices differ by some percent,
-            // and each channel costs a submission.
+            // Accept more channels (shares of devices) only if they are faster by the factor `BETTER`:
+            // measured speeds vary by some percent, and each channel costs a submission.
             if best.as_ref().is_none_or(|(known, _)| speed > known * BETTER) {
                 best = Some((speed, shares));
             }

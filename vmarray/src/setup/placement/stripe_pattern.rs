@@ -12,7 +12,7 @@ pub(super) fn stripe_pattern(channels: &[u32]) -> Vec<usize> {
             for (credit, &n) in credit.iter_mut().zip(channels) {
                 *credit += i64::from(n);
             }
-            // Choose the device with the largest credit, and the first one among equals.
+            // Choose the device with the largest credit, and the first of several with equal credit.
             let next = (0..credit.len()).rev().max_by_key(|&i| credit[i]).unwrap_or(0);
             credit[next] -= total;
             next

@@ -49,7 +49,8 @@ impl Profile {
     pub(crate) fn bus_time(&self, to_device: u64, from_device: u64) -> Option<Duration> {
         let one_way = time_for(to_device, self.write)?.max(time_for(from_device, self.read)?);
         let both = if to_device == 0 || from_device == 0 { 0 } else { to_device + from_device };
-        // A long copy in one direction hides a short one in the other, so take the longer of the two times.
+        // Copies in both directions overlap, so take the longer of two times: of the longer direction alone,
+        // and of all bytes at the combined bandwidth.
         Some(one_way.max(time_for(both, self.both.max(self.read.max(self.write)))?))
     }
 }

@@ -423,7 +423,8 @@ impl<'a> Scene<'a> {
             let fastest = times.iter().flatten().min().copied();
             for (route, times) in routes.iter().zip(&mut times) {
                 let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
-                // Always measure the device's default route, with which the others are compared.
+                // Always measure the device's default route (`None`), because the other routes are compared
+                // with it.
                 if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
                     if is_careful {
                         // Run once without measuring, so that the previous route's cache contents have no
@@ -461,7 +462,7 @@ impl<'a> Scene<'a> {
                 self.device.set_routing(table);
                 self.time(&[ProbedWay::Up, ProbedWay::Down], TYPICAL, bytes)
             });
-            // Compare two consecutive runs, because both see the same disturbances by other work.
+            // Compare two consecutive measurements, because other work on the machine disturbs both equally.
             shares.push(found? as f64 / own? as f64);
         }
         self.device.set_routing(Routing::new());

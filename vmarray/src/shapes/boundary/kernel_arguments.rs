@@ -49,8 +49,8 @@ where
     fn shown(&self, positions: &[Range<isize>]) -> SignedBox {
         let mut shown = inside(positions, &self.of.source().parts().1.axes());
         for (axis, shown) in shown.iter_mut().enumerate() {
-            // With `Checked`, do not read positions beyond the edges here. They fail only if a kernel reads
-            // them.
+            // With `Checked`, do not read positions beyond the edges here. Such positions are an error only
+            // if a kernel reads them.
             if !matches!(self.of.mode().built_in(axis, INTERNAL), Some((Mode::Checked, _))) {
                 *shown = positions[axis].clone();
             }

@@ -47,7 +47,8 @@ impl<T: Element> Axis<T> {
                 BoundaryPlace::Value(value) => values.push((at, value)),
             }
         }
-        // An element may be visible only beyond the edges. Read it to its first position in the window.
+        // An element may occur in the window only beyond the view's edges. Read it to its first position
+        // there.
         let shown = |element: usize| {
             let at = element.cast_signed().checked_sub(origin)?;
             inside.contains(&at.cast_unsigned()).then(|| at.cast_unsigned())

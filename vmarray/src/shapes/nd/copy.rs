@@ -130,8 +130,8 @@ fn visit<T: Element, D: Device, H, const N: usize>(
     let mut last = None;
     let fetched = pieces.clone().filter(&is_fetched).map(|piece| piece.page);
     let mut fetched = fetched.filter(move |&page| last.replace(page) != Some(page));
-    // Report a box in a single page to read-ahead, because it may be one of a sequence. A box of several
-    // pages prefetches its own pages.
+    // Report a box in a single page to read-ahead, because the program may read a sequence of boxes. For a
+    // box of several pages, this function prefetches the pages itself.
     let first = [fetched.next(), fetched.next()];
     let is_single = first[1].is_none();
     let stream = if is_single { Stream::Follow } else { Stream::Ignore };

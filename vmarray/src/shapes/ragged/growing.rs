@@ -59,7 +59,8 @@ impl<T: Element, D: Device> Growing<T, D> {
             return Ok(());
         }
         let (Some(builder), true) = (&self.builder, len > self.array.max_len()) else {
-            // Reserve at most twice the length, as a writer has two such arrays, and a program many writers.
+            // Reserve at most twice the length, because a writer has two such arrays, and a program may have
+            // many writers.
             let twice = present.saturating_mul(2).min(self.array.max_len());
             if twice <= len || self.array.reserve_exactly_for(twice).is_err() {
                 self.array.reserve_exactly_for(len)?;

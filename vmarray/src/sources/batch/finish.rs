@@ -17,7 +17,8 @@ impl<T: Element> SourceCore<T> {
         outcome: &mut O::Found,
     ) -> Result<ControlFlow<()>> {
         let mut result = batch.error.take().map_or(Ok(()), Err);
-        // If a submission failed, it is unknown which copies were started, so a later batch repeats all.
+        // If a submission failed, it is unknown which copies were started, so a later batch repeats all
+        // copies.
         for ticket in std::mem::take(&mut batch.uploads) {
             if let Err(error) = batch.channel.device().wait(ticket) {
                 batch.is_fetched = false;
@@ -106,8 +107,8 @@ impl<T: Element> SourceCore<T> {
             let Some(Hold::Exclusive(held)) = &mut member.hold else { continue };
             let entry = &self.entries[member.page];
             let covered = self.cuts.covered(member.page, &member.within);
-            // The device may have written a part of these blocks, so discard its copies; others are
-            // unchanged.
+            // The device may have written a part of these blocks, so discard the device's copies. All other
+            // blocks are unchanged.
             entry.invalidate(covered);
             let beside = member.touched & !covered;
             let newer = entry.dirty() & beside;
