@@ -52,7 +52,7 @@ pub fn run() -> Result<()> {
     });
     steps.run("tidy", || tidy::check(&sh));
     let lints = test_host::lints(&sh);
-    // If a lint fails, rebuild without lints, so that the tests still run.
+    // If a lint fails, use a build without lints for the next steps, so that the tests still run.
     let lints = steps.run("clippy, build of tests", || test_host::build(&sh)).then_some(lints);
     steps.run("tests", || test_host::tests(&sh, &[]));
     steps.run("example programs", || test_host::example_programs(&sh));

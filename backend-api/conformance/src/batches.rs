@@ -40,7 +40,7 @@ pub(super) fn batches_of_mixed_directions(cx: &Context<'_>) {
             batch.swap(i, random.index(i + 1));
         }
         scene.submit(&batch);
-        // The next batch reads the bytes that this batch wrote.
+        // Each of these requests reads bytes that the batch wrote.
         scene.submit(&[scene.internal(0, 3 * PART, PART)]);
         scene.submit(&[scene.download(2 * PART, 0, PART)]);
         scene.submit(&[scene.upload(PART, PART, PART)]);

@@ -119,7 +119,8 @@ pub(super) fn a_foreign_submission_may_refuse_a_launch(cx: &Context<'_>) {
         params: &[1, 0],
         ..Launch::new(&kernel, 1000, Geometry::plain(0), scene.host_at(REPORT as u64))
     });
-    // If the device has no native queue, it runs the kernel's body, which also leaves the data unchanged.
+    // If the device has no native queue (such as a CUDA stream) for the code, it runs the kernel's portable
+    // body, which also leaves the data unchanged.
     if asked.load(Ordering::Relaxed) {
         assert_eq!(launched.expect_err("the code's `submit` refuses the launch").detail(), "by itself");
     } else if let Some(ticket) = accepted(cx, "code from elsewhere", launched) {

@@ -37,7 +37,7 @@ fn turning(group_len: u32) -> Body {
         Op::Literal { to: last, bits: u64::from(group_len) - 1 },
         sub(other, last, own_place),
     ];
-    // The array's elements are zero at the start of each group, so this read adds zero.
+    // The group array's elements are zero at the start of each group, so this read adds zero.
     code.push(Op::Get { to: sum, array: 0, at: other });
     code.push(Op::Barrier);
     for _ in 0..2 {
@@ -413,13 +413,14 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget(cx: &Context<'_>) {
     let code = vec![
         Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: one, bits: 1 },
-        // The code has a single write to this register. But a budget can end a loop early, so code generators
-        // must not treat the register as a constant.
+        // Only this operation writes the register. But items skip the rest of the code when a loop ends by
+        // its budget (maximum number of iterations), so generators must not treat the register as a constant.
         Op::Literal { to: place, bits: 1 },
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
-        // First only the odd items loop forever, until the budget ends. After the barrier all items do.
+        // First only the odd items loop, until their budget (maximum number of iterations) ends. After the
+        // barrier all items loop.
         Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
         Op::Barrier,
         Op::Loop { body: vec![Op::Barrier, more] },

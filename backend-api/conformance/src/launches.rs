@@ -254,7 +254,7 @@ fn every_operation(of: Type) -> Case {
     // Only the case of `F64` casts to `F64`, because a device may lack this type.
     for to_type in Type::NUMBERS.into_iter().filter(|to| *to != Type::F64 || of == Type::F64) {
         result(to_type, &|to| Op::Cast { to, of: a });
-        // Skip NaNs, because their bits are unspecified.
+        // Skip floats, because the bits of a NaN are unspecified.
         if to_type.bytes() == bytes && !of.is_float() {
             result(to_type, &|to| Op::Bits { to, of: a });
         }
@@ -357,7 +357,7 @@ fn launch_seeds(cx: &Context<'_>, seeds: Range<u64>) -> u64 {
 pub(super) fn launches_with_half_precision(cx: &Context<'_>) {
     let mut scene = scene(cx);
     // The kernel converts every half-precision number to a float and back, and rounds floats between adjacent
-    // half-precision numbers. It converts by loads and stores, and by operations; and likewise for
+    // half-precision numbers. It tests conversions by loads and stores, and by operations, for binary16 and
     // `bfloat16`.
     let [item, zero, half, float, bits, same, none, third] = [0, 1, 2, 3, 4, 5, 6, 7].map(Reg);
     let (of, single, word) = (Memory::F16, Memory::Value(Type::F32), Memory::Value(Type::U16));
@@ -383,7 +383,7 @@ pub(super) fn launches_with_half_precision(cx: &Context<'_>) {
         code.extend([
             Op::Binary { op: Binary::Eq, to: same, left: of, right: of },
             Op::Unary { op, to, of },
-            // Skip NaNs, because their bits are unspecified.
+            // Replace NaNs by a constant, because their bits are unspecified.
             Op::Select { to, when: same, yes: to, no: none },
             Op::Store { view: 1, at: zero, offset, of: word, value: to },
         ]);
@@ -494,14 +494,15 @@ pub(super) fn items_that_fail_go_on(cx: &Context<'_>) {
             Op::Builtin { to: item, what: Builtin::Item },
             // The index is out of bounds from item 5 on, so the load must return 0.
             Op::Load { to: value, view: 1, at: item, offset: 0, of },
-            // The index is out of bounds of the tile in every item, so the store must write nothing.
+            // An item can write only to its tile (its own elements), here one element. So index 1 is out of
+            // bounds, and the store must write nothing.
             Op::Store { view: 0, at: one, offset: 0, of, value },
             Op::Lookup { to: Reg(4), table: 0, at: item },
             Op::Cast { to: item, of: Reg(4) },
             Op::Binary { op: Binary::Add, to: value, left: value, right: item },
             Op::Store { view: 0, at, offset: 0, of, value },
             Op::Loop { body: vec![] },
-            // No item reaches this store.
+            // The loop before this store never ends, so no item reaches the store.
             Op::Store { view: 0, at, offset: 0, of, value: one },
         ],
         ..Body::default()

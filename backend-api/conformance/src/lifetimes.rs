@@ -75,7 +75,8 @@ pub fn check_drop<D: Device + ?Sized>(device: Arc<D>) -> Outcome {
     if !is_held {
         return Outcome::Skipped("wakers run in the calling thread".into());
     }
-    // The thread that is blocked in the first waker must also run these wakers, after the release.
+    // The device's waker thread is blocked in the first waker. After the release of the device, the thread
+    // must run these wakers, too.
     for queue in &queues {
         device.wake(submit(queue), other.clone());
     }

@@ -334,8 +334,8 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
     let bytes = wanted as usize;
     let seams = likely_seams(piece as usize, bytes);
     let mut scene = Scene::new(cx, bytes, HOST_BYTES);
-    // Returns the start of a range of `length` bytes, of which `before` bytes precede the seam. The start is
-    // clamped to keep the range inside the memory.
+    // Returns the start of a range of `length` bytes, of which `before` bytes precede the seam (the boundary
+    // of two driver allocations). The start is clamped to keep the range inside the memory.
     let around = |seam: usize, before: usize, length: usize| seam.saturating_sub(before).min(bytes - length);
     for &seam in &seams {
         for k in 0..30 {
@@ -373,7 +373,8 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
             hay[i * stride..][..value.len()].copy_from_slice(&value);
         }
         for &seam in &seams {
-            // Let one element cross the seam in its middle.
+            // Let one element cross the seam (the boundary of two driver allocations) in the element's
+            // middle.
             let start = around(seam, count / 2 * stride + stride / 2, hay.len());
             scene.put(start, &hay);
             let elements = scene.elements(start, count, stride);

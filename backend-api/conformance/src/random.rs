@@ -97,7 +97,8 @@ impl Case {
             }
             let tile = u64::from(tiles(view));
             let count = match view.access {
-                // In some cases the view ends within the last item's tile.
+                // In some cases the view ends within the last item's tile (the elements that this item may
+                // write).
                 Access::Write { .. } => items * tile - rng.below(tile),
                 _ => count,
             };

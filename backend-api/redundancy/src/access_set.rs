@@ -162,7 +162,8 @@ impl AccessSet {
     }
 
     fn add_copies(&mut self, transfers: &[Transfer<'_>]) {
-        // An empty list of copies still gets a ticket after all earlier work of the queue, on every device.
+        // `FromHost` sends an empty list of copies to every device, because its ticket must wait for all
+        // earlier work of the queue on every device.
         self.effect = if transfers.is_empty() { Effect::FromHost } else { Effect::Read };
         for transfer in transfers {
             match *transfer {

@@ -33,8 +33,8 @@ pub const fn f32_to_f16(value: f32) -> u16 {
     if magnitude > 0x7F80_0000 {
         return sign | 0x7E00;
     }
-    // From 65520 on, infinity is nearer than 65504, the largest finite number. The next limit is 2^-14, the
-    // smallest normal number.
+    // Floats from 65520 on round to infinity, because the largest finite half-precision number is 65504. The
+    // next limit is 2^-14, the smallest normal number.
     if magnitude >= 0x477F_F000 {
         return sign | 0x7C00;
     }

@@ -74,7 +74,8 @@ fn copies_arrive_whole(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Result<b
     let bytes = PATTERN_BYTES as u64;
     let (queue, theirs) = (Queue::new(from)?, Queue::new(to)?);
     let own = DeviceBuffer::new(from, 2 * bytes, Commit::Lazy)?;
-    // Write each part only once: a target with checksums may not notice writes by another device.
+    // Write each part only once. A target that stores checksums may not notice writes by another device, and
+    // would compare a second write with the first one's checksum.
     let other = DeviceBuffer::new(to, 2 * bytes, Commit::Lazy)?;
     let host = HostBuffer::new(from, PATTERN_BYTES, HostMemory::Pageable)?;
     let their_host = HostBuffer::new(to, PATTERN_BYTES, HostMemory::Pageable)?;

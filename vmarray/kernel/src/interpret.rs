@@ -65,7 +65,8 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel =
         backend_api::kernel::VerifiedKernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
-    // If groups are tiles, the result has two views: written elements in tile order, and old elements.
+    // If each group computes a tile, the result has two views: the written elements in tile order, and the
+    // old elements.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
         (InterpreterArgument::Write(_, stride), Some(order)) if is_own(&lowered, number) => {
             (vec![0; order.len() * stride], *stride)

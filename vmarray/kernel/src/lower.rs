@@ -275,7 +275,8 @@ impl Lower {
         let form = self.form.clone();
         let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
         if !self.tile.is_empty() {
-            // If groups are tiles, items outside of the view run too, so a branch must skip their writes.
+            // If each group computes a tile of the result, items beyond the result's edges run too. A branch
+            // must skip their writes.
             self.is_inside = inside.take();
         }
         let mut arguments = Vec::with_capacity(parameters.len());
@@ -527,7 +528,7 @@ impl Lower {
         };
         let check = if is_own { BoundsCheck::Proven } else { BoundsCheck::ByAccess };
         let node = Node::of_element(&layout, view as u16, 0);
-        // The length is unknown during lowering, so even constant indices need a bounds check.
+        // The view's length is unknown during lowering, so even constant indices need a bounds check.
         LoweredValue {
             index: Some(ElementIndex { at, len: 0, check }),
             is_shared: true,

@@ -312,7 +312,8 @@ fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     let k = &body.k;
     let imports = body.callees.iter().map(|callee| {
         let (path, name) = (&callee.path, &callee.name);
-        // Define a macro of the called function's name: the import then succeeds even without a type.
+        // Define a macro of the called function's name: the import then succeeds even if no function has this
+        // name.
         let any = path.get_ident().map(|path| quote!(macro_rules! #path { () => {}; }));
         quote_spanned!(path.span()=> #any use #path as #name;)
     });
@@ -410,7 +411,7 @@ fn kernel_impl(
         let check = group_check(body, extents);
         quote!(const _: () = #check;)
     });
-    // Leave out places and group memory, because the launch itself provides them.
+    // Leave out positions (`At`) and group memory, because the launch itself provides them.
     let given: Vec<&TokenStream> = taken
         .iter()
         .zip(&parameters.types)

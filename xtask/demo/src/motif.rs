@@ -67,8 +67,8 @@ impl Motif {
             let mut bits = vec![0; skip];
             bits.resize(values.len(), 15);
             let words = pack::words(&bits).zip(pack::words(&values)).collect();
-            // If the offset is 0 the motif covers the first word. Otherwise it covers the second one, because
-            // it is long enough.
+            // If the offset is 0, the motif covers the first word. Otherwise it covers the second word,
+            // because a motif has at least 15 bases.
             Placement { strand: strand == 0, skip, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()

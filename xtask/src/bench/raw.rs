@@ -182,8 +182,8 @@ impl Raw {
             let mut transfer = || {
                 next += 1;
                 let host = card.host.at((from + next % host_places.max(1) * bytes) as u64);
-                // Copy from a place far from the previous one, as accesses to random pages do; the places of
-                // a batch differ.
+                // Copy from an address far from the previous one, as accesses to random pages do. The
+                // addresses of a batch differ.
                 let device = card.memory.at((next.wrapping_mul(7919) % device_places.max(1) * bytes) as u64);
                 let bytes = bytes as u64;
                 match way {
@@ -228,8 +228,8 @@ impl Raw {
             let card = &self.cards[thread];
             let half = card.host.bytes() / 2;
             let (elements, stride) = (card.memory.bytes() / bytes as u64, bytes as u64);
-            // A scatter needs distinct places. They are distinct because the step and the number of elements
-            // have no common divisor, unless the number is a multiple of the step.
+            // A scatter needs distinct indices. They are distinct because the step and the number of elements
+            // have no common divisor, unless the number of elements is a multiple of the step.
             let count = ((half - VALUES_ALIGN) / (8 + bytes)).min(4 << 20).min(elements as usize) / 2 * 2;
             let values_at = (count * 8).next_multiple_of(VALUES_ALIGN);
             for list in 0..2 {
@@ -273,7 +273,7 @@ impl Raw {
         on_threads(pulling, |thread| {
             let (card, next) = (&self.cards[thread], &self.cards[(thread + 1) % self.cards.len()]);
             let bytes = (card.memory.bytes() / 2).min(LINK_PIECE);
-            // Write to the end of the memory, because the next device reads its beginning.
+            // Write to the end of this device's memory, because another device reads its beginning.
             let (from, to) = (next.memory.at(0), card.memory.at(card.memory.bytes() - bytes));
             let copy = Transfer::Internal { from, to, bytes };
             let mut in_flight = InFlight::new(card, 4);

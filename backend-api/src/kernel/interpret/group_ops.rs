@@ -160,7 +160,8 @@ impl<V: Views> Together<'_, V> {
             item.start(number, number - first, number < self.state.launch.items);
         }
         if self.state.launch.budget.is_some() {
-            // Set registers to zero, because code after an exhausted loop may read one before any write.
+            // Set registers to zero: if a loop ends early, later code may read a register that was never
+            // written.
             self.registers.fill([0; 32]);
         }
     }

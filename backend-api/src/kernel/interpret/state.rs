@@ -128,7 +128,7 @@ impl ItemState {
         (self.number, self.in_group, self.live) = (number, in_group, live);
         (self.next, self.turns, self.failed) = (Continuation::At(0), [0; 2], None);
         self.private_heap.clear();
-        // Set registers to zero, because code after an exhausted loop may read one before any write.
+        // Set registers to zero: if a loop ends early, later code may read a register that was never written.
         self.registers.fill(0);
         self.arrays.iter_mut().for_each(|array| array.fill(0));
     }

@@ -341,7 +341,7 @@ impl Lower {
         }
         let [at] = indices[..] else { return self.element_of(&of, &indices) };
         if let (Node::Leaf(_), ScalarOperand::Constant(_, 0)) = (&of.node, at) {
-            // The place of one axis is itself the index along this axis.
+            // A position (`At<1>`) with one axis is itself the index along this axis.
             return Ok(of);
         }
         if let (Node::Parts(_), ScalarOperand::Constant(_, axis)) = (&of.node, at) {
@@ -441,7 +441,8 @@ impl Lower {
     fn assignment(&mut self, place: &'static TreeExpr, value: &'static TreeExpr) -> Result<LoweredValue> {
         let value = self.expr(value)?;
         let is_scalar = matches!(value.node, Node::Leaf(_));
-        // Copy the value first, because it may contain parts of the place that the code assigns to.
+        // Copy the value first, because the assignment may change variables that the value reads, as in `(a,
+        // b) = (b, a)`.
         let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
         if let TreeExpr::Tuple(places) = bare(place) {
             for (number, place) in places.iter().enumerate() {

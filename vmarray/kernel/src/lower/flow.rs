@@ -396,7 +396,8 @@ impl Lower {
         }
         let _ = self.ended(|lower| {
             let number = LoweredValue::scalar(of, counter);
-            // The counter is constant in an iteration, so an immutable loop variable needs no copy of it.
+            // The counter is constant in an iteration, so an immutable loop variable can use the counter's
+            // register.
             if let Pattern::Bind(local, false, None) = pattern {
                 let register = lower.register(counter);
                 lower.is_variable[register.at()] = false;

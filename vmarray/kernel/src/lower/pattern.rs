@@ -39,7 +39,7 @@ impl Lower {
                 }
                 Ok(())
             }
-            // `_` also evaluates the value, because an index in it may be out of bounds.
+            // `_` also evaluates the value, so that an index out of bounds in the value is reported.
             Pattern::Wild if !value.is_reference => self.settled(value).map(|_| ()),
             _ => Ok(()),
         }

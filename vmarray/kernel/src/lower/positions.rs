@@ -293,8 +293,8 @@ impl Lower {
             is_value = self.binary(Binary::Or, is_value, *outside);
         }
         number = self.select(is_value, constant(0), number);
-        // Test the axes in reverse order, because the last write determines the reported axis: the first one
-        // out of bounds. A failure takes precedence over boundary values.
+        // Test the axes from the last to the first: each test overwrites the previous result, and the report
+        // must name the first axis that is out of bounds.
         for (outside, at) in fails.iter().rev() {
             let marked = self.binary(Binary::Or, *at, constant(OUTSIDE));
             number = self.select(*outside, marked, number);

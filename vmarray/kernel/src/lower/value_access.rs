@@ -288,7 +288,8 @@ impl Lower {
             let Layout::Array(inner, extent) = of else { break };
             (len, of) = (len * extent, inner);
         }
-        // Allocate a new value, because lowering cannot turn an item's private arrays into group memory.
+        // Allocate new arrays for the value: existing arrays are private to an item, and lowering cannot turn
+        // them into group memory.
         let place = self.place(layout, 0)?;
         for (array, _) in &mut self.arrays[first..] {
             array.space = Space::Group;

@@ -32,11 +32,12 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
             Ok(())
         };
         row.ours(&array, || calls(setup.calls(), bytes, find))?;
-        // Double the speed of a copy, because it reads and writes each byte; a search only reads it.
+        // The limit is twice a copy's speed: a copy reads and writes each byte, and a search only reads it.
         row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
         let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
         let wanted = black_box(u32::MAX);
-        // Compare only the record's first word, its key; a comparison of its last word takes as long.
+        // Compare only the record's first word, its key: a comparison of the last word would take the same
+        // time.
         row.other("vec", || search(&plain, setup.threads, |element| element.key() == wanted))
     })?;
     bench.row(name("count"), Unit::GigabytesPerSecond, |bench, row| {

@@ -217,7 +217,7 @@ fn compare(
         }
         row.measure_in_turn(&mut contenders)?;
         if unit == Unit::GigabytesPerSecond {
-            // Double the speed of an internal copy, because it reads and writes each byte.
+            // The limit is twice a copy's speed, because a copy both reads and writes each byte.
             row.add("internal-copy", Role::Limit, bench.raw.get(Limit::Internal)?.scaled(2.0));
         }
         Ok(())

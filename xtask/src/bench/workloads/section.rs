@@ -11,7 +11,7 @@ use vmarray::{Source, device::HostMemory};
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     bench.row("section/source/search/pinned", Unit::GigabytesPerSecond, |bench, row| {
-        // A source four times as large as its device memory.
+        // The source (memory that the program owns) is four times as large as its device memory.
         let bytes = setup.medium_bytes;
         let elements: Vec<u32> = (0..(bytes / 4) as u32).collect();
         let builder = Source::builder(elements).devices(setup.devices.iter().cloned());

@@ -26,8 +26,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let array = VirtualArray::<u32>::builder(words).cache_bytes(FILE_BYTES / 4).create([&ours.0])?;
     let file = File::options().read(true).write(true).create_new(true).open(&plain.0)?;
     let chunk: Vec<u32> = (1..=CHUNK_BYTES as u32 / 4).collect();
-    // Write the whole file three times, so that the file system has allocated all blocks of both files,
-    // including spare blocks for changes.
+    // Write the whole file three times, so that the file system has allocated all blocks of both files. The
+    // array's file needs additional blocks, because it writes changed pages to new blocks.
     for _ in 0..3 {
         for piece in pieces(0..words, chunk.len()) {
             array.write(piece.start, &chunk[..piece.len()])?;
