@@ -59,7 +59,8 @@ impl QueueEvents {
         Ok(())
     }
 
-    /// Returns the newest completed ticket value; exact for values up to `wanted`. Needs no current context.
+    /// Returns a completed ticket value: the newest one, or any value from `wanted` on. Needs no current
+    /// context.
     pub fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -69,8 +70,8 @@ impl QueueEvents {
         self.advance(&mut self.state.lock(), wanted)
     }
 
-    /// Returns the newest completed ticket value as [`reached`](Self::reached) does, but never blocks on
-    /// another thread that polls or submits. The value may then be outdated.
+    /// Returns a completed ticket value as [`reached`](Self::reached) does, but does not wait while another
+    /// thread polls or submits: it then returns an older value.
     pub fn glimpse(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {

@@ -192,7 +192,7 @@ impl CudaDevice {
         if !is_ours || ordinal != core.context.ordinal() {
             let error = Error::new(ErrorKind::InvalidArgument, operation)
                 .with_bytes(bytes)
-                .with_detail("the memory belongs to the context of another device");
+                .with_detail("the memory belongs to another context; open a device for that context");
             return Err(core.here(error));
         }
         Ok((address, bytes))

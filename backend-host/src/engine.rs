@@ -75,8 +75,8 @@ impl<M: Storage> Engine<M> {
         Self { pool, registry, peers }
     }
 
-    /// Makes each later request lock `gate` for reading while it runs. A thread that locks it for writing
-    /// stops work.
+    /// Makes each later request lock `gate` for reading while it runs. A thread that locks `gate` for writing
+    /// stops all work until it unlocks `gate`.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         self.pool.pass_through(gate);
     }

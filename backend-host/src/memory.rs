@@ -56,7 +56,7 @@ impl Map {
         let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let map = MmapRaw::from(options.len(length).map_anon()?);
         let shift = if slack > 0 { map.as_mut_ptr().align_offset(HUGE_PAGE_BYTES) } else { 0 };
-        assert!(shift <= slack, "a byte pointer can be aligned within one huge page");
+        assert!(shift <= slack, "the map has no aligned address within its first huge page");
         let map = Self { map: Some(map), shift, bytes };
         if huge_pages && slack > 0 {
             map.ask_for_huge_pages(bytes);

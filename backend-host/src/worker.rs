@@ -164,7 +164,7 @@ impl Pool {
         self.threads.hurry();
     }
 
-    /// Ends the threads after all work is done: `Threads::stop`. Threads of the process keep running.
+    /// Ends the pool's own threads after all work is done. Threads that several pools share keep running.
     pub fn stop(&self) {
         if self.shared.is_none() {
             self.threads.stop();

@@ -62,7 +62,7 @@ fn handle(found: &Discovered) -> Outcome<opencl3::types::cl_device_id> {
             }
         }
     }
-    Err("the device has gone".into())
+    Err("the device is no longer in the list of devices".into())
 }
 
 /// Returns the shortest time of several runs, after a warm-up.

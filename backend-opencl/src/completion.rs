@@ -234,8 +234,8 @@ impl Track {
         pending.get(at).cloned()
     }
 
-    /// Moves the marks of completed submissions, up to `value`, to the timeline. Blocks briefly after a
-    /// failure. Runs no waker.
+    /// Records the outcomes of completed submissions, up to `value`, in the timeline, and removes their
+    /// marks. After a failure, blocks briefly to probe the device. Runs no waker.
     pub fn collect(&self, value: u64) {
         loop {
             let front = self.pending.lock().front().cloned();
@@ -286,8 +286,8 @@ impl Track {
         wakers.extract_if(.., |(value, _)| !pending(*value)).map(|(_, waker)| waker).collect()
     }
 
-    /// Moves completed marks, up to `value`, to the timeline, and calls the wakers of their tickets. The
-    /// calling thread must hold no lock.
+    /// Records the outcomes of completed submissions, up to `value`, and calls the wakers of their tickets.
+    /// The calling thread must hold no lock.
     fn advance(&self, value: u64) {
         self.collect(value);
         wake_all(self.due());

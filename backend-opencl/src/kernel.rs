@@ -172,8 +172,8 @@ impl BuiltKernels {
         self.groups_up_to(items.div_ceil(self.group as u64))
     }
 
-    /// Returns the number of work-groups to launch for a kernel that has work for `enough` groups. Kernels of
-    /// more than one group accept any number of groups.
+    /// Returns the number of work-groups to launch for a kernel that has work for `enough` groups. Kernels
+    /// that run in several work-groups work with any number of them.
     ///
     /// On a CPU the result is always the same number, because of PoCL up to 5.0. It loads a kernel's code for
     /// a global size, but releases it only by the kernel's name and the size of the groups. Concurrent

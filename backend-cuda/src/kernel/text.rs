@@ -236,8 +236,8 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// Writes code that computes an element's index from its number among the elements of the channel. The
-    /// number includes the geometry's `first`.
+    /// Writes code that computes an element's index in the array. `number` counts the elements of the channel
+    /// (the share of the array's pages on one device).
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
         // The index includes the pages of the other channels: `number + (page * (channels - 1) + channel) *

@@ -23,7 +23,7 @@ const AHEAD: usize = 12;
 #[derive(Debug)]
 pub(crate) struct IndexedCopy<M> {
     pub direction: IndexedDirection,
-    /// For each channel, the memory that stores its pages.
+    /// For each channel (share of the array's pages), the memory that stores its pages.
     pub places: Box<[MemoryPlace<M>]>,
     pub page_len: u64,
     pub element_count: u64,

@@ -51,8 +51,8 @@ pub(crate) struct LaunchJob<M> {
 /// A view of a launch, with references to its memory.
 #[derive(Debug)]
 pub(crate) struct ViewMemory<M> {
-    /// For each channel of the view: the location of its pages, and the number of bytes that the launch may
-    /// write there.
+    /// For each channel (share of the pages) of the view: the location of its pages, and the number of bytes
+    /// that the launch may write there.
     pub bases: Vec<(MemoryPlace<M>, u64)>,
     is_atomic: bool,
     page_len: u64,
@@ -61,7 +61,7 @@ pub(crate) struct ViewMemory<M> {
 }
 
 impl<M: Storage> ViewMemory<M> {
-    /// Creates the view of a launch; `places` has the location of each channel's pages.
+    /// Creates the view of a launch. `places` has one location for each channel (share of the view's pages).
     pub fn new(view: &LaunchView<'_>, access: Access, places: Vec<MemoryPlace<M>>) -> Self {
         let bytes = view.ranges().map(|(_, bytes)| if access.is_written() { bytes } else { 0 });
         Self {

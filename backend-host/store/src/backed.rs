@@ -312,7 +312,7 @@ unsafe impl Device for BackedDevice {
 fn caught(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // Assert unwind safety, because the program is responsible for the state of its own type after a panic.
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| Err(io::Error::other("a function of the program panicked")))
+        .unwrap_or_else(|_| Err(io::Error::other("`Backing` panicked; see the message of the panic")))
 }
 
 /// Consecutive pages of one buffer.

@@ -231,7 +231,7 @@ impl StoreDevice {
         let invalid = |detail| Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail);
         let fits = (pages as u128) * (page_bytes as u128) <= u128::from(FILE_BYTES_MAX);
         if page_bytes == 0 || page_bytes as u64 > PAGE_BYTES_MAX || !fits {
-            return Err(invalid("a page must have 1 byte to 1 GiB, and all pages must fit into a file"));
+            return Err(invalid("pages must have 1 byte to 1 GiB, and fit into a file"));
         }
         let metadata = metadata.to_vec();
         Ok(Self::new(path, Self::make(OPERATION, path, (page_bytes, pages), metadata, note)?))

@@ -39,10 +39,10 @@ const APART_SHARE: u32 = 64;
 ///
 /// # Admission and replacement
 ///
-/// While the GPUs have free slots, each page that is read is copied to a GPU. When they are full, a page is
-/// copied at its second miss, if the first one was recent, and replaces a page that was not read for a while:
-/// *lazy admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So a single scan of a file does not
-/// displace cached pages, and only few misses cost a copy to a GPU.
+/// While the GPUs have free slots (memory for one page each), each page that is read is copied to a GPU. When
+/// they are full, a page is copied at its second miss, if the first one was recent, and replaces a page that
+/// was not read for a while: *lazy admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So a single
+/// scan of a file does not displace cached pages, and only few misses cost a copy to a GPU.
 ///
 /// A write completes when it has reached the file, as without a tier. If the page is cached, the device
 /// updates the copy on the GPU. If less than 4 KiB of the page changes, it evicts the copy instead, until the

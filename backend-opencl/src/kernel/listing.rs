@@ -42,7 +42,8 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Allocates device memory for a search over `chunks` chunks in `segments` segments.
+    /// Allocates device memory for a search over `chunks` chunks in `segments` segments. The elements of a
+    /// segment are in one OpenCL buffer.
     pub fn new(
         submission: &mut OpenClSubmission<'_>,
         limit: Limit,
@@ -74,7 +75,8 @@ impl Listing {
         Ok(new)
     }
 
-    /// Returns the last arguments of the kernel that counts the matches of segment `number`.
+    /// Returns the last arguments of the kernel that counts the matches in segment `number` (elements in one
+    /// OpenCL buffer).
     pub fn to_count(&self, number: usize, chunks_before: u32) -> [DriverArgument<'_>; 5] {
         [
             DriverArgument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
@@ -85,8 +87,8 @@ impl Listing {
         ]
     }
 
-    /// Returns the last arguments of the kernel that lists matches of one segment: the matches that are
-    /// number `lowest` to `highest` among all matches.
+    /// Returns the last arguments of the kernel that lists matches in one segment (elements in one OpenCL
+    /// buffer): the matches with the numbers `lowest` to `highest` among all matches of the search.
     pub fn to_list(
         &self,
         chunks_before: u32,

@@ -74,7 +74,8 @@ class Managed:
 
     @classmethod
     def allocate(cls, nbytes: int) -> Managed | None:
-        """Allocates memory; ``None`` without a GPU that supports it, or if less than the margin would stay free."""
+        """Allocates managed memory; ``None`` if no GPU supports it, or if less than ``MANAGED_MARGIN`` bytes would stay
+        free."""
         try:
             cuda = ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -127,7 +128,7 @@ def seconds(work: Callable[[], object], runs: int = 7) -> Median:
 
 
 def report_row(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
-    """Prints the times of one workload, and the resulting rates. ``row`` is its name in records."""
+    """Prints the times of one workload, and the resulting rates. ``row`` is its name in the record of ``--record``."""
     RESULTS[name] = times
     # Record only competitors: leave out further variants of vmarray itself.
     entries = [entry(contender, amount, t) for contender, t in times.items() if not contender.startswith("vmarray,")]
@@ -138,7 +139,7 @@ def report_row(name: str, amount: float, unit: str, row: str | None = None, **ti
 
 
 def entry(contender: str, amount: float, t: float) -> dict[str, Any]:
-    """The entry of a contender in a record, with its rate."""
+    """The result of one contender (such as NumPy), as an entry for the record of ``--record``."""
     low, high, runs = (t.low, t.high, t.runs) if isinstance(t, Median) else (t, t, 0)
     versions = {"numpy": np.__version__} | ({"torch": torch.__version__} if torch else {})
     found = {"version": versions[contender]} if contender in versions else {}
@@ -149,7 +150,7 @@ def entry(contender: str, amount: float, t: float) -> dict[str, Any]:
 
 
 def record(devices: str | None) -> Path:
-    """Writes the record of this run."""
+    """Writes all results of this run to a JSON file in docs/benchmarks/records, and returns its path."""
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H%M%SZ")
     commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True)
     named = ", ".join(str(device) for device in vm.devices(devices or ""))

@@ -165,8 +165,8 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     }
 }
 
-/// Calls `work` for groups of listed rows. The arguments are the indices of all elements in the group's rows,
-/// and the number of elements in earlier groups.
+/// Calls `work` for batches of the listed rows. The arguments are the indices of all elements in the batch,
+/// and the number of elements in earlier batches.
 pub fn each_row(
     indices: &[i64],
     rows: &Rows,

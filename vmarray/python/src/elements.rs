@@ -190,7 +190,7 @@ pub enum Along {
     Greatest,
 }
 
-/// Operations on elements that are numbers: sorts, searches, groups. Indices count from the start of the
+/// Operations on elements that are numbers: sorts, searches, group-by. Indices count from the start of the
 /// range.
 pub trait Ordered {
     fn sort(&self, range: Range<usize>, is_descending: bool) -> vmarray::Result<()>;

@@ -107,7 +107,8 @@ impl Geometry {
         (first as usize, last as usize + self.itemsize)
     }
 
-    /// Merges contiguous items: returns the length of a run in bytes, and the geometry of all starts.
+    /// Merges contiguous items into runs: returns the length of each run in bytes, and the geometry of the
+    /// runs' starts.
     pub fn runs(&self) -> (usize, Self) {
         let mut merged = self.merged();
         let mut len = self.itemsize;

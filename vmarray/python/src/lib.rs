@@ -2,10 +2,10 @@
 //!
 //! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `elements`,
 //! `store`, `handle`). Lazy expressions (`node`) are made of `operations` and lowered to programs by `lower`.
-//! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `product` multiplies matrices;
-//! `progress` reports their progress and handles Ctrl-C. `results` reuses memory of NumPy results. `home`
-//! stores pages in Zarr stores and Python's memory; `over` creates arrays of such pages. `export` is DLPack,
-//! `sets` index sets. `array` and `device` are the Python classes.
+//! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `product` multiplies matrices.
+//! `progress` reports the progress of long operations and handles Ctrl-C. `results` reuses memory of NumPy
+//! results. `home` stores pages in Zarr stores and Python's memory; `over` creates arrays of such pages.
+//! `export` is DLPack, `sets` index sets. `array` and `device` are the Python classes.
 //!
 //! `python/vmarray` has the array class, list keys (`_indexing`), NumPy's functions (`_functions`,
 //! `_shapes`, `_order`, `_products`, `random`), kernels from syntax trees (`_kernel`), file formats

@@ -198,9 +198,9 @@ impl Node {
         }
     }
 
-    /// Returns this node as an operand of another expression. Replaces a pending expression by its result if
-    /// that is computed. Computes a selection or a too large expression first. Later changes of this array do
-    /// not affect the operand.
+    /// Returns this node as an operand of another expression. A pending expression that is already computed
+    /// is replaced by its result. A selection, or an expression that is too large, is computed first. Later
+    /// changes of this array do not affect the operand.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {
@@ -277,8 +277,8 @@ impl Lazy {
         !matches!(*lock(&self.state), State::Done(_))
     }
 
-    /// Returns values, mask and shape of a selection that is not yet computed. If both expressions together
-    /// are too large, computes one of them first.
+    /// Returns values, mask and shape of a selection that is not yet computed. If the expressions of values
+    /// and mask are too large for one program, computes one of them first.
     pub fn parts_of_selection(&self) -> Result<Option<Selection>> {
         let (value, mask, of) = match &*lock(&self.state) {
             State::Selection { value, mask, of } => (Arc::clone(value), Arc::clone(mask), of.clone()),

@@ -1,5 +1,5 @@
-//! Operations on the order of numbers: sorts, argsorts, searches, distinct numbers and groups. Also random
-//! permutations, histograms and random bits. `_order.py` has the public interface.
+//! Python functions that depend on the order of numbers: sorts, argsorts, searches, ``unique`` and group-by.
+//! Also random permutations, histograms and random bits. `_order.py` has the public interface.
 
 use std::any::Any;
 use std::ops::Range;

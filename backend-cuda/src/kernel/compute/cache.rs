@@ -23,7 +23,8 @@ pub(super) struct Computing {
 }
 
 impl Computing {
-    /// Returns the kernel that lists the matches of a search. Only searches for indices translate it.
+    /// Returns the kernel that lists the matches of a search. The first search that lists indices translates
+    /// it.
     pub fn list(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
         let list = once(&self.list, || load(context, &self.shape, "compute_find/compute_list"))?;
         Ok(list.function)

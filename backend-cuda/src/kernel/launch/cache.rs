@@ -20,9 +20,9 @@ const KERNELS_IN_A_MODULE: usize = 256;
 #[derive(Debug)]
 pub(super) struct TranslatedKernel {
     pub function: Function,
-    /// Number of concurrent blocks of a multiprocessor, for kernels whose work-items can fail: a block then
-    /// reports its completion at its end. Other kernels launch one block for each part of the work, because
-    /// GPUs schedule blocks better than loops do.
+    /// Number of blocks that a multiprocessor runs concurrently, if work-items of the kernel can fail; else
+    /// `None`. A kernel that can fail has few blocks, each with a loop, because each block updates a shared
+    /// counter at its end. Other kernels have one block for each part of the work.
     pub blocks: Option<u32>,
     module: Arc<Module>,
 }

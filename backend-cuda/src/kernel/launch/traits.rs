@@ -21,8 +21,8 @@ pub(crate) struct LaunchTraits {
     pub views: Vec<AccessedElements>,
     /// True if work-items only compute, load and store, so one thread can process several.
     pub is_plain: bool,
-    /// The plan for threads that process several work-items with loads of neighbouring elements; `None` if
-    /// the kernel does not permit that.
+    /// For a stencil kernel, whose work-items also read elements next to their own: the plan by which a
+    /// thread processes several work-items. `None` if the kernel does not permit that.
     pub around: Option<LaneAnalysis>,
 }
 

@@ -267,7 +267,9 @@ impl FileDisk {
 
     /// Returns an error in a forked process, which must not change the file of its parent.
     fn expect_own(&self) -> io::Result<()> {
-        let refused = || io::Error::other("this process was forked from the process that has the file open");
+        let refused = || {
+            io::Error::other("a forked process cannot write to a file of its parent; open it after the fork")
+        };
         if self.is_own() { Ok(()) } else { Err(refused()) }
     }
 

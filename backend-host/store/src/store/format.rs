@@ -195,7 +195,7 @@ impl Superblock {
             return Ok(metadata.to_vec());
         }
         let detail = format!(
-            "the description has {} bytes, but at most {METADATA_BYTES_MAX} are supported",
+            "the metadata has {} bytes, but at most {METADATA_BYTES_MAX} are supported",
             metadata.len()
         );
         Err(Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail))
@@ -440,19 +440,21 @@ impl BlockChecksums {
         }
     }
 
-    /// The places (ranges of the disk) of the block checksums for the segment that contains `place`.
+    /// The places (page-sized ranges of the disk) with the block checksums of all places in the same segment
+    /// as `place`.
     pub fn area(&self, place: u64) -> Range<u64> {
         let Range { start, end } = Self::segment(place);
         start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)
     }
 
-    /// The places (ranges of the disk) of the block checksums for all segments that begin before `end`.
+    /// The places (page-sized ranges of the disk) with the block checksums of all segments (ranges of places)
+    /// that begin before place `end`.
     pub fn areas(&self, end: u64) -> impl Iterator<Item = Range<u64>> + '_ {
         let starts = std::iter::once(0).chain((Self::FIRST_BITS..u64::BITS).map(|bits| 1 << bits));
         starts.take_while(move |start| *start < end).map(|start| self.area(start))
     }
 
-    /// Offset in bytes of the block checksums of a place, counted from the first place.
+    /// Byte offset of the block checksums of the page at `place`, counted from the start of place 0.
     pub fn offset(&self, place: u64) -> u64 {
         let start = Self::segment(place).start;
         start * self.place_bytes + (place - start) * self.bytes() as u64

@@ -27,8 +27,8 @@ enum Pages {
     Share(PageShare),
 }
 
-/// One of several equal shares of all pages of a store, for any number of pages. Groups of 64 pages alternate
-/// among the shares, so most consecutive pages of a share are consecutive in the store.
+/// Share of the pages of a store: each device of an array has one. Groups of 64 consecutive pages of the
+/// store go to the shares in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageShare {
     pub number: u64,
@@ -36,20 +36,20 @@ pub(super) struct PageShare {
 }
 
 impl PageShare {
-    /// Returns the page number in the store of page `page` of this share.
+    /// Converts a page number in this share to the page number in the store.
     pub fn page(self, page: u64) -> u64 {
         let (turn, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let group = turn.saturating_mul(self.shares).saturating_add(self.number);
         group.saturating_mul(GROUP_PAGES).saturating_add(at)
     }
 
-    /// Least number of pages of a store in which this share has `pages` pages.
+    /// Number of pages that the store needs so that this share has `pages` pages.
     pub fn pages_of_store(self, pages: u64) -> u64 {
         pages.checked_sub(1).map_or(0, |last| self.page(last).saturating_add(1))
     }
 
-    /// Page numbers in the store of this share's pages, starting at its page `first`. The store has
-    /// `pages_of_store` pages.
+    /// Iterates over this share's pages from page `first` of the share on. Yields their numbers in the store,
+    /// which has `pages_of_store` pages.
     pub fn pages_from(self, first: u64, pages_of_store: u64) -> impl Iterator<Item = u64> {
         (first..).map(move |page| self.page(page)).take_while(move |page| *page < pages_of_store)
     }
@@ -61,7 +61,8 @@ impl StorePart {
         Self { volume, pages, bytes: AtomicU64::new(bytes), most: bytes }
     }
 
-    /// Creates device memory from the first `bytes` bytes of a store's share, extensible to `most` bytes.
+    /// Creates device memory from the first `bytes` bytes of a share of a store's pages, extensible to `most`
+    /// bytes.
     pub fn share(volume: &Arc<Volume>, share: PageShare, bytes: u64, most: u64) -> Result<Self> {
         let part =
             Self { volume: Arc::clone(volume), pages: Pages::Share(share), bytes: AtomicU64::new(0), most };

@@ -373,8 +373,8 @@ impl Volume {
     /// with a commit locks the [gate](Self::gate) for reading. Then no commit begins between the write of a
     /// page and the update of its place.
     ///
-    /// Several threads write whole pages of a group at a time, each to its own places. Only one thread at a
-    /// time writes parts of pages, because it merges them with the rest of the page.
+    /// Several threads may write whole pages of a group (64 consecutive pages with one lock) at a time. Only
+    /// one thread at a time writes parts of pages, because it merges each part with the rest of its page.
     pub fn write(
         &self,
         operation: &'static str,

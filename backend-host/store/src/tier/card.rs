@@ -76,7 +76,8 @@ impl fmt::Debug for TierCard {
 }
 
 impl TierCard {
-    /// Allocates slots of `page_bytes` bytes on a device: at most `bytes` bytes, and at most its free memory.
+    /// Allocates slots (memory for one page of `page_bytes` bytes each) on a device: at most `bytes` bytes in
+    /// all, and at most its free memory.
     pub fn new(
         device: &Arc<dyn Device>,
         number: u32,
@@ -177,8 +178,8 @@ impl TierCard {
         ));
     }
 
-    /// Counts a thread that reads a slot; the slot is not reused meanwhile. The caller locks the entry of the
-    /// slot's page.
+    /// Counts a thread that reads a slot (memory for one page): no page replaces the slot's page meanwhile.
+    /// The caller has locked the page's entry in the page table.
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
@@ -190,7 +191,8 @@ impl TierCard {
     }
 
     /// Takes over a slot whose page was removed from the page table. Returns `None` if threads still read the
-    /// slot; the last of these threads then releases it. The caller locks the entry of the page.
+    /// slot; the last of these threads then releases it. The caller has locked the page's entry in the page
+    /// table.
     pub fn take_left(&self, at: u32) -> Option<OwnedSlot<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {

@@ -83,8 +83,8 @@ impl TierEntry {
         self.is_due
     }
 
-    /// Begins to copy the page to a GPU, unless another thread copies or writes the page. Returns a claim for
-    /// [`loaded`](Self::loaded).
+    /// Begins to copy the page to a GPU, unless another thread copies or writes the page. Returns a claim
+    /// (the number of the page's writes so far), by which [`loaded`](Self::loaded) detects a later write.
     pub fn claim(&mut self) -> Option<u32> {
         let may = self.state == State::Nowhere && self.writers == 0;
         may.then(|| {
@@ -110,7 +110,8 @@ impl TierEntry {
         }
     }
 
-    /// Begins a write of the page to the file. Returns the write's number, and the page's old slot.
+    /// Begins a write of the page to the file, and removes the page from its slot (GPU memory). Returns the
+    /// write's number, for [`end_write`](Self::end_write), and the slot.
     pub fn begin_write(&mut self) -> (u32, Option<TierSlot>) {
         let slot = self.slot();
         self.is_due |= slot.is_some();
@@ -126,12 +127,11 @@ impl TierEntry {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
-                // The slot is given only if no earlier write is running, because such a write owns the slot.
+                // This write got the slot, so no earlier write is running: that write would have got it.
                 debug_assert_eq!(
                     (self.writers, self.state),
                     (0, State::Nowhere),
-                    "no other thread uses the \
-                        entry"
+                    "another thread uses the entry"
                 );
                 (self.state, self.is_due) = (State::Held(slot), false);
                 true

@@ -12,7 +12,8 @@ use crate::driver::objects::Program;
 pub(super) struct BuiltKernel {
     pub program: Arc<Program>,
     pub name: String,
-    /// Bytes of device memory that a work-item needs to save values of its group's items.
+    /// Bytes of device memory that an OpenCL work-item needs to save values, if it runs a whole group of the
+    /// kernel.
     pub kept_bytes: u64,
 }
 

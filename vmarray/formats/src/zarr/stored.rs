@@ -287,7 +287,7 @@ impl Description<'_> {
                 }
                 _ => {
                     return Err(self.unsupported(&format!(
-                        "the codec {name:?} is not supported at this place of the list"
+                        "the codec {name:?} is not supported at this position in the list of codecs"
                     )));
                 }
             }

@@ -73,7 +73,8 @@ def _is_known(value: object) -> bool:
 
 
 def _in_ram(value: Any) -> Any:
-    """Converts a value for items at a list or mask to an array, because NumPy casts its scalars like arrays there."""
+    """Converts arrays and NumPy's scalars to NumPy arrays, because NumPy casts both alike in writes by a list or
+    mask."""
     return np.asarray(value) if isinstance(value, (Array, np.generic)) else value
 
 
@@ -448,10 +449,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return item
 
     def _items(self, value: Any) -> np.ndarray[Any, Any]:
-        """Values converted to items, by NumPy's rules of assignment: a number that the dtype cannot hold is an error.
-
-        The only function that converts values other than an `Array` to items.
-        """
+        """Converts values to items by NumPy's rules of assignment: a number that the dtype cannot hold is an error."""
         if isinstance(value, np.ndarray) and value.dtype == self.dtype:
             return value
         # For a structured dtype, a tuple is a single item.
@@ -693,7 +691,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return True
 
     def _is_in_order(self, order: str) -> bool:
-        """True if the items already have an order: "K" any; "C" contiguous; "A" contiguous, also if transposed."""
+        """True if the items are in an order: "K" always; "C" if contiguous; "A" if the array or its transpose is
+        contiguous."""
         return order == "K" or self._is_contiguous() or (order == "A" and self.transpose()._is_contiguous())
 
     def flatten(self, order: str = "C") -> Array:
@@ -1071,7 +1070,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise InvalidError(f"only an array of one axis can grow, not one of {self.ndim} axes; append to an array of one axis")
         values = np.atleast_1d(self._items(np.asarray(values) if isinstance(values, Array) else values))
         if values.ndim != 1:
-            raise ValueError("the new items must have one axis, like the array")
+            raise ValueError(f"the new items have {values.ndim} axes; append an item, or items along one axis")
         self._core = self._core.append(np.ascontiguousarray(values))
 
     def flush(self) -> None:
@@ -1301,10 +1300,10 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
     Parameters
     ----------
     copy : bool, optional
-        True always copies. False never copies: a C-contiguous NumPy array becomes the home of the new array. The new
-        array reads items from it when they are needed, and writes changes back when pages leave the cache, and in
-        ``flush`` and ``close``. Do not write to the NumPy array before ``close``. The cost of the call does not
-        depend on the size of the array.
+        True always copies. False never copies: the new array keeps its items in `values`, a C-contiguous NumPy array. It reads
+        items from there when they are needed, and writes changes back when pages leave the cache, and in ``flush`` and
+        ``close``. Do not write to the NumPy array before ``close``. The cost of the call does not depend on the size of
+        the array.
 
     Examples
     --------
@@ -1368,9 +1367,9 @@ def array(
 def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Array:
     """A copy of another package's array, by DLPack; see `empty` for the options.
 
-    A tensor on an NVIDIA GPU is copied on that GPU by its own package, unless the options name other devices. A
-    tensor in RAM is copied once, to the devices. With ``copy=False`` a tensor in RAM becomes the home of the array,
-    as in `asarray`; do not write to the tensor until the array is closed.
+    A tensor on an NVIDIA GPU is copied on that GPU by its own package, unless the options name other devices. A tensor
+    in RAM is copied once, to the devices. With ``copy=False`` the array keeps its items in the tensor in RAM, as in
+    `asarray`; do not write to the tensor until the array is closed.
 
     Examples
     --------

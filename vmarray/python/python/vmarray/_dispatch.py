@@ -24,7 +24,8 @@ _GIVES_NUMPYS = {np.nonzero, np.flatnonzero, np.histogram, np.bincount, np.where
 
 
 class NotOnDevices(Exception):  # noqa: N818
-    """An implementation raises this exception if devices cannot compute the function for these arguments."""
+    """Raised by an implementation if devices cannot compute the function for these arguments. NumPy then computes
+    it."""
 
 
 def is_plain(array: Array) -> bool:
@@ -248,8 +249,8 @@ def given_to(out: Any, result: Any) -> Any:
 
 
 def copied(function: Any, implementation: Any, is_move: bool, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Lets NumPy compute a function on copies in RAM; for larger arrays, calls the package's implementation if there is
-    one."""
+    """Lets NumPy compute a function on copies in RAM. For arrays above `RAM_BYTES_MAX`, calls the package's own
+    implementation instead, if there is one."""
     places, named = _bound(function, args, given)
     if named.get("out", 0) is None:
         del named["out"]

@@ -480,7 +480,8 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
 
 
 def masked(function: Any, array: Array, given: dict[str, Any]) -> Any:
-    """Computes a reduction with a mask or an initial value, piece by piece; None if only NumPy can."""
+    """Computes a reduction with a mask or an initial value, piece by piece; None if this package does not support
+    it."""
     ufunc = {np.sum: np.add, np.prod: np.multiply, np.any: np.logical_or, np.all: np.logical_and}.get(function)
     ufunc = ufunc or {np.min: np.minimum, np.max: np.maximum, np.amin: np.minimum, np.amax: np.maximum}.get(function)
     if ufunc is None or not set(given) <= {"axis", "dtype", "keepdims", "initial", "where"}:
@@ -587,8 +588,8 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
 
 
 def _signed(array: Array) -> tuple[bool, bool]:
-    """True or false for each: some item is -0.0 (its reciprocal is negative); some item is NaN. Needs one pass if both
-    are false."""
+    """Two bools: true if an item is -0.0, which has a negative reciprocal; true if an item is NaN. If both are false,
+    one pass over the items suffices."""
     zeroes, nans = (array == 0) & (np.reciprocal(array) < 0), np.isnan(array)
     if (zeroes | nans)._core.reduce("first") is None:
         return False, False

@@ -79,7 +79,7 @@ class _Neighbours:
 
 
 class _Run:
-    """The state of one run of a kernel."""
+    """The state of one evaluation of a kernel's syntax tree."""
 
     def __init__(self, kernel: Kernel, known: dict[str, Any]) -> None:
         self.kernel, self.known = kernel, known

@@ -218,8 +218,8 @@ def _flat_write(array: Array, places: Any, values: Any) -> None:
 
 
 def _masked(array: Array, mask: Any, values: Any, is_counted: bool) -> None:
-    """Writes values where a mask is true. With `is_counted`, takes the next value for each; else the value at the same
-    index."""
+    """Writes values where a mask is true. With `is_counted`, each selected item gets the next value; else the value at
+    its own index."""
     mask, (values,) = _own(mask, array), _small(values)
     if mask.shape != array.shape or (
         values.dtype != array.dtype and not np.can_cast(values.dtype, array.dtype, "same_kind")

@@ -106,7 +106,7 @@ def _ways() -> dict[str, str]:
 
 @functools.cache
 def known() -> list[str]:
-    """The names in the table that the installed NumPy also has, and the package's own names."""
+    """All names that the package offers: its own, and the names in the table that the installed NumPy also has."""
     return [
         name for name, own in _ways().items() if own in ("package", "refused") or name in np.__dict__ or _is_there(name)
     ]

@@ -41,7 +41,7 @@ def _flat(array: Any) -> Array:
 
 
 def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
-    """The items that a sort would move to these places, in an array of one axis."""
+    """The items that a sort would move to the indices `places`, in an array of one axis."""
     found = _core.nth(array._core, places)
     if found is None:
         # The function needs contiguous items, so copy them and try again.
@@ -363,7 +363,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 def _precision(edges: np.ndarray[Any, Any], step: float) -> str | None:
-    """The precision in which devices compute exactly NumPy's edges; None if there is none."""
+    """The precision in which devices compute exactly the bin edges of NumPy; None if no precision does."""
     numbers, first = np.arange(len(edges) - 1), edges[0]
     ways = {"double": numbers * step + np.float64(first)}
     ways["rounded"] = ways["double"].astype(np.float32)
@@ -490,7 +490,8 @@ def quantile(
 
 
 def _place_kind(shares: np.dtype[Any], size: int) -> np.dtype[Any]:
-    """The dtype of places among `size` items: the dtype of the shares, as in NumPy, if it holds all places exactly."""
+    """The dtype for positions among `size` items: the dtype of the quantiles, as in NumPy, if it holds all positions
+    exactly."""
     is_exact = shares.kind == "f" and size - 1 <= 2 ** (np.finfo(shares).nmant + 1)
     return shares if is_exact else np.dtype(float)
 

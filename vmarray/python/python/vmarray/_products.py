@@ -565,7 +565,7 @@ def is_ours(arrays: list[Array]) -> bool:
 
 
 def called(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Calls a product function: the package's own, or NumPy's on copies of small arrays."""
+    """Calls a product function: the package's own for large arrays, NumPy's on copies of small arrays."""
     work = FUNCTIONS.get(function) or LINALG[function]
     if work is not norm and function in LINALG:
         return work(*args, **({"axis": -1, **given} if function.__name__ == "vecdot" else given))
@@ -586,7 +586,7 @@ def called(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
 
 
 def called_ufunc(ufunc: np.ufunc, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Calls a ufunc with core axes: the package's own, or NumPy's on copies of small arrays."""
+    """Calls a ufunc on vectors or matrices: the package's own for large arrays, NumPy's on copies of small arrays."""
     if ufunc in UFUNCS and is_ours(_dispatch.arrays_in([inputs, given])):
         try:
             return applied(ufunc, *inputs, **given)

@@ -13,15 +13,16 @@ CALLBACK: contextvars.ContextVar[Callable[[int, int], Any] | None] = contextvars
 
 @contextlib.contextmanager
 def progress(callback: Any) -> Iterator[None]:
-    """Context manager in which all operations that sort report their progress: `sort`, `argsort`, `unique`, `group_by`,
-    ...
+    """Reports the progress of all sorts in a ``with`` block: of `sort`, `argsort`, `unique`, `group_by` and others.
 
-    Parameters ---------- callback : callable or bar A function of two numbers, the processed bytes and the bytes to
-    process in all; or a bar like ``tqdm``. A byte that the sort moves several times is counted each time. The sort
-    calls the function from any thread, but never from two at once: before each step of a few GiB or less, and from time
-    to time within a step. Each of several sorts reports its own numbers. If the function raises an exception, the sort
-    stops and raises it; the array then has all of its items, in some order. Ctrl-C also stops a sort, with or without
-    this context.
+    Parameters
+    ----------
+    callback : callable or bar
+        A function of two numbers: the processed bytes, and the bytes to process in all; or a bar like ``tqdm``. A byte
+        that the sort moves several times counts each time. Any thread may call the function, but never two at once:
+        before each step of a few GiB or less, and from time to time within a step. Each of several sorts reports its
+        own numbers. If the function raises an exception, the sort stops and raises it; the array then has all of its
+        items, in some order. Ctrl-C also stops a sort, with or without this context.
 
     Examples
     --------

@@ -159,7 +159,7 @@ def broadcast_arrays(*arrays: Any) -> list[Any]:
 def _triangle(keeps: Any) -> Any:
     def work(x: Array, /, *, k: int = 0) -> Array:
         if x.ndim < 2:
-            raise ValueError("the array must have at least two axes")
+            raise ValueError(f"the array has {x.ndim} axes, but needs at least two")
         rows, columns = (_array.arange(extent) for extent in x.shape[-2:])
         return np.where(keeps(columns[None, :] - rows[:, None], k), x, np.zeros((), x.dtype))
 
@@ -210,7 +210,7 @@ def permute_dims(x: Array, /, axes: tuple[Any, ...]) -> Array:
 def matrix_transpose(x: Array, /) -> Array:
     """A view with the last two axes exchanged."""
     if x.ndim < 2:
-        raise ValueError("the array must have at least two axes")
+        raise ValueError(f"the array has {x.ndim} axes, but needs at least two")
     return x.swapaxes(-1, -2)
 
 

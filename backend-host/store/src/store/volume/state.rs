@@ -11,7 +11,7 @@ pub(super) struct CommitState {
     pub stored: Superblock,
     /// The last commit that is stored in all volumes of the group.
     pub id: CommitId,
-    /// Places of the map on the disk; empty if there is no map.
+    /// Places (page-sized ranges of the disk) of the stored page map; empty if there is none.
     pub map: Range<u64>,
     pub log_used: u64,
     pub next_record: u64,
@@ -25,7 +25,7 @@ pub(super) struct CommitState {
     pub changes: Vec<PageMove>,
     /// Number of pages, and the note, at the time at which the commit collected `changes`.
     pub moment: (u64, CommitMetadata),
-    /// Places on the disk that the next commit frees.
+    /// Places (page-sized ranges of the disk) that the next commit frees.
     pub left: Vec<Range<u64>>,
     /// New metadata of the program, if the program set it after the last commit.
     pub metadata: Option<Vec<u8>>,
@@ -34,8 +34,8 @@ pub(super) struct CommitState {
     /// True if the next commit must write the map and a superblock. Either the previous write of a superblock
     /// failed, or it is unknown how much of the log is stored.
     pub needs_map: bool,
-    /// Places on the disk, reserved for the next map. They let a commit that frees places succeed on a full
-    /// disk.
+    /// Places (page-sized ranges of the disk) that are reserved for the next page map. So a commit that frees
+    /// pages succeeds even on a full disk.
     pub spare: Option<Range<u64>>,
 }
 

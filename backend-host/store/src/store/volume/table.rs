@@ -69,7 +69,8 @@ impl WordTable {
         &segment.expect("callers must pass a page below the number of pages")[at]
     }
 
-    /// Entry of a page: the number of its place in the file plus one, or 0 for a page of zeroes.
+    /// Entry of a page: the number of its place (page-sized range of the file) plus one; 0 for a page of
+    /// zeroes.
     pub fn word(&self, page: u64) -> &AtomicU64 {
         &self.words(page)[0]
     }
