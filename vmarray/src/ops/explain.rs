@@ -81,7 +81,8 @@ impl fmt::Display for PlannedRoute {
 ///
 /// The byte counts equal the increase of [`ChannelStats`](crate::stats::ChannelStats) after the operation and
 /// a flush. They omit the few bytes of query results. The time is a lower bound from the devices'
-/// [profiles](crate::profile::Profile). An operation that takes longer has waited, for example for a thread.
+/// [profiles](crate::profile::Profile). An operation may take longer, for example because it waits for other
+/// threads.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -114,7 +115,7 @@ pub struct Explained {
     pub bound: Option<LimitedBy>,
 }
 
-/// The predicted work of one device, summed over its channels.
+/// The predicted work of one device, summed over its channels (shares of the device).
 ///
 /// ```
 /// use vmarray::prelude::*;

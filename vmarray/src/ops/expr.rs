@@ -180,8 +180,8 @@ impl<T, F> fmt::Debug for Expr<T, F> {
 }
 
 /// Returns an expression for the index of the element. The index counts from the start of the array,
-/// [`Source`](crate::Source) or section. In a box, it is the storage index, as in
-/// [`elements`](crate::NdArray::elements). For the index along an axis, see
+/// [`Source`](crate::Source) or section. In a box of several dimensions, the index is the element's position
+/// in storage, as in [`elements`](crate::NdArray::elements). For the index along an axis, see
 /// [`coordinate`](crate::nd::NdView::coordinate).
 ///
 /// ```
@@ -210,9 +210,9 @@ impl<T, F> Expr<T, F> {
     /// the element and the loop. The array and the device stay usable. If the operation changes elements,
     /// each then has its new value, its old value or an unspecified one.
     ///
-    /// The limit applies to functions that run on processors, like the [limit of
-    /// kernels](crate::kernel::KernelLaunch::time_limit). There is no limit on GPUs, in programs built with
-    /// `panic = "abort"`, and in closures that run on the caller's data.
+    /// Like the [limit of kernels](crate::kernel::KernelLaunch::time_limit), the limit applies to functions
+    /// that run on CPUs. There is no limit on GPUs, in programs built with `panic = "abort"`, and in closures
+    /// that run on the caller's data.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
@@ -439,7 +439,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     }
 }
 
-/// A value with a condition: a reduction includes it only for elements that meet the condition.
+/// A value with a condition: a reduction includes the values of only the elements that meet the condition.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -532,10 +532,10 @@ pub struct Assignment<T> {
 }
 
 impl<T> Assignment<T> {
-    /// Creates an assignment at run time. It writes `value` of `program`, a number, to the field at `offset`
-    /// bytes from the start of the element. The type of the field is the type of the value. For
-    /// [joined](crate::compute::Joined) views, the field belongs to the element of the first view. If the
-    /// field is outside of the element, the operation that takes the assignment returns an error.
+    /// Creates an assignment at run time. The assignment writes `value` of `program`, which must be a number,
+    /// to the field at `offset` bytes from the start of the element. The type of the field is the type of the
+    /// value. For [joined](crate::compute::Joined) views, the field belongs to the element of the first view.
+    /// If the field is outside of the element, the operation that takes the assignment returns an error.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or

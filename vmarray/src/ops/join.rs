@@ -12,7 +12,7 @@ use crate::ops::query::{Plan, Query, QueryMut};
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
 use crate::ops::view::{Shape as _, Store, StoreMut as _, StoredBox, View, ViewMut};
 
-/// Joins of a [`View`] with others of the same shape, element by element.
+/// Joins of a [`View`] with other views of the same shape, element by element.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -41,14 +41,14 @@ pub trait Join<'a>: View<'a> {
 impl<'a, V: View<'a>> Join<'a> for V {}
 
 /// A view joined with other views of the same shape, element by element: see [`Join::join`]. The views may be
-/// in different arrays. [`Query`] reads all views, and [`QueryMut`] writes to the first.
+/// in different arrays. [`Query`] reads all views, and [`QueryMut`] writes to the first view.
 ///
-/// Devices work in place if all views are ranges of arrays with the same devices, channels and page length,
-/// and begin at the same index. Boxes must also be stored in the same order. Otherwise each operation copies
-/// some MiB at a time. A change copies the other views' elements to the devices of the first. A query copies
-/// all elements to one device. The host reorders elements of views that are
-/// [shifted](crate::boundary::BoundaryView::shifted) or stored in another order than the first view's.
-/// Elements of arrays do not pass through the host if the devices can access each other
+/// Devices work in place if all views are ranges of arrays with the same devices, channels (shares of
+/// devices) and page length, and begin at the same index. Boxes must also be stored in the same order.
+/// Otherwise each operation copies some MiB at a time. A change copies the other views' elements to the
+/// devices of the first view. A query copies all elements to one device. The host reorders elements of views
+/// that are [shifted](crate::boundary::BoundaryView::shifted) or stored in another order than the first
+/// view's. Elements of arrays do not pass through the host if the devices can access each other
 /// ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
 ///
 /// ```
@@ -217,8 +217,8 @@ impl<'a> ColumnElements<'a> {
     }
 }
 
-/// A [`Column`] whose element type is known only at run time. Join a slice of any length of them to a view,
-/// and build expressions over the join [from programs](Expr::from_program).
+/// A [`Column`] whose element type is known only at run time. Join a slice of such columns, of any length, to
+/// a view, and build expressions over the join [from programs](Expr::from_program).
 ///
 /// ```
 /// use vmarray::compute::AnyColumn;
@@ -355,8 +355,8 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> Joined<'a, V, O> {
         Ok(Self { target, others, stored, marker: PhantomData })
     }
 
-    /// Returns one [`Row`] for each joined view, for use in expressions. The first belongs to the view that
-    /// operations write to.
+    /// Returns one [`Row`] for each joined view, for use in expressions. The first `Row` belongs to the view
+    /// that operations write to.
     #[must_use]
     pub fn rows(&self) -> O::Rows {
         O::rows()

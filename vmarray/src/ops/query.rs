@@ -32,10 +32,10 @@ use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 /// all [joined](Join::join) views.
 ///
 /// All devices execute a query concurrently, in place, and return only the results. Before the query, the
-/// library copies dirty pages of an array from its cache to their devices. For a source, it copies elements
-/// that no device has to a device. The query sees every write that returned before the query began, and may
-/// see concurrent writes. A device translates an expression at its first use, which may take some
-/// milliseconds. Expressions that differ only in their constants share a translation.
+/// library copies dirty pages of an array from its cache to their devices. For a source, the library copies
+/// elements to a device if they are not on any device yet. The query sees every write that returned before
+/// the query began, and may see concurrent writes. A device translates an expression at its first use, which
+/// may take some milliseconds. Expressions that differ only in their constants share a translation.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -298,7 +298,8 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     lowered.outcome(query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL))
 }
 
-/// Assignments by expressions. Implemented for every [`ViewMut`], and for joins if the first is writable.
+/// Assignments by expressions. Implemented for every [`ViewMut`], and for joins if the first view is
+/// writable.
 ///
 /// ```
 /// use vmarray::{expr::index, prelude::*};

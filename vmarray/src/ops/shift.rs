@@ -27,16 +27,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Inserts elements before the element at `at`, or at the end. Later elements move up.
     ///
     /// The devices move the elements in one of three cases: there is only one device, all devices can access
-    /// each other, or the distance is a multiple of the page length times the number of channels. Otherwise
-    /// the elements pass through RAM, 8 MiB at a time. Elements that move by less than a few MiB are copied
-    /// twice: through up to 64 MiB of device memory behind the array if its [greatest length](Self::max_len)
-    /// leaves that much, and otherwise through RAM.
+    /// each other, or the distance is a multiple of the page length times the number of channels (shares of
+    /// devices). Otherwise the elements pass through RAM, 8 MiB at a time. Elements that move by less than a
+    /// few MiB are copied twice: through up to 64 MiB of device memory behind the array if its [greatest
+    /// length](Self::max_len) leaves that much, and otherwise through RAM.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), and the errors of [`reserve`](Self::reserve). After an
     /// error of a device, the array is unchanged if the moved elements could be moved back. Otherwise the
-    /// error is [`Interrupted`](ErrorKind::Interrupted), which lists the elements with unspecified
-    /// contents.
+    /// error is [`Interrupted`](ErrorKind::Interrupted), which lists the elements with unspecified contents.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -21,7 +21,8 @@ use crate::ops::executor::{Lane, Operand, Run, RunAccess, are_groups_within_page
 pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     pub neighbours: Vec<&'a HomeQueues>,
-    /// The other channels whose home slots (places of pages in device memory) the run writes to.
+    /// The other channels (shares of devices) whose home slots (places of pages in device memory) the run
+    /// writes.
     pub written: Vec<&'a HomeQueues>,
 }
 
@@ -30,7 +31,8 @@ pub(super) struct ArrayLane<'a> {
 pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
     pub stride: usize,
-    /// The corresponding elements: index `start` in the other array and `own_start` in the run's array.
+    /// A pair of corresponding elements: index `start` in the other array, index `own_start` in the run's
+    /// array.
     pub start: usize,
     pub own_start: usize,
     /// True if the operation changes elements of this other array.
@@ -38,8 +40,8 @@ pub(super) struct Colocated<'a> {
 }
 
 impl Colocated<'_> {
-    /// Returns true if both arrays have the same page length, and corresponding elements have the same place
-    /// in their pages.
+    /// Returns true if corresponding elements have the same index in both arrays, and both have this page
+    /// length.
     pub fn is_alike(&self, page_len: usize) -> bool {
         self.start == self.own_start && page_len == self.page_len()
     }
@@ -48,7 +50,7 @@ impl Colocated<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// Returns the pages of the other array that correspond to a range of the run's array.
+    /// Returns the pages of the other array whose elements correspond to a range of the run's array.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -56,13 +58,13 @@ impl Colocated<'_> {
 }
 
 impl<'a> ArrayLane<'a> {
-    /// Creates a lane for runs that use only the home slots of their own channel.
+    /// Creates a lane for runs in the memory of one channel (share of a device) alone.
     pub fn of(channel: &'a Channel) -> Self {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Allows runs to read all home slots of the arrays `striped`. This includes the slots of other channels
-    /// whose memory the run's device can access.
+    /// Allows runs to read all home slots (places of pages in device memory) of the arrays `striped`: also
+    /// the slots of other channels (shares of devices) whose memory the run's device can access.
     pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = striped.iter().flat_map(|(pager, _)| pager.channels());
@@ -163,9 +165,10 @@ impl<'h> HomeElements<'h> {
         self.channels().len() == 1 || are_groups_within_pages(group_len, self.page_len, range)
     }
 
-    /// Returns the other array's elements for an operation in place on both arrays, or `None` if they are not
-    /// colocated. Colocated elements have the same offset in the same channel of the same device. If each
-    /// array has only one channel, of the same device, elements that are only read may have any offset.
+    /// Returns the elements of another array that an operation can process together with this array's
+    /// elements, in place. Returns `None` unless they are colocated: at the same offset in the same channel
+    /// (share of a device). If each array has only one channel, of the same device, elements that the
+    /// operation only reads may have any offset.
     pub fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
         let (own, pager, stride) = (self.pager, other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
@@ -177,12 +180,14 @@ impl<'h> HomeElements<'h> {
         (is_beside && own.is_striped_like(pager)).then_some(colocated)
     }
 
-    /// Returns the first channel, as the lane to which rows are copied if they cannot be processed in place.
+    /// Returns the first channel (share of a device). Rows that cannot be processed in place are copied
+    /// there.
     pub fn staging_lane(&self) -> ArrayLane<'h> {
         ArrayLane::of(&self.channels()[0])
     }
 
-    /// Returns a run: the elements `within` of one channel, and the colocated elements of other arrays.
+    /// Returns a run: the elements `within` of one channel (share of a device), and the elements of other
+    /// arrays at the same offset of the channel.
     pub fn run<'a>(&self, colocated: &[Colocated<'a>], channel: usize, within: &Range<u64>) -> ArrayRun<'a>
     where
         'h: 'a,
@@ -214,8 +219,8 @@ impl<'h> HomeElements<'h> {
         }
     }
 
-    /// Returns the elements of an array's range that [a channel stores](within_channel), counted from the
-    /// channel's first slot.
+    /// Returns the elements of a range that [a channel stores](within_channel), counted from the first
+    /// element of the channel (share of a device).
     pub fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
         within_channel((channel, self.channels().len()), self.page_len, range)
     }

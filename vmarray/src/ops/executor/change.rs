@@ -13,7 +13,8 @@ use crate::base::error::Result;
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 
-/// A write to elements that devices execute on each run: an assignment, or a kernel of the program.
+/// A write to elements that devices execute on each run (contiguous elements on a device): an assignment, or
+/// a kernel of the program.
 pub trait Change: Sync {
     /// Returns true if the change writes all bytes of the first column's elements without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
@@ -158,7 +159,8 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// An operand of a change of a range: elements of another store, one for each element of the range.
+/// An operand of an assignment or kernel over a range: elements of another array or source, one for each
+/// element of the range.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,

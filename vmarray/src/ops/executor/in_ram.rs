@@ -18,8 +18,8 @@ use crate::setup::open_devices::in_ram;
 /// The number of bytes copied to or from RAM at a time.
 const PIECE_BYTES: usize = 16 << 20;
 
-/// A device queue for the work on a run. If the device refuses a request as unsupported, the host executes
-/// the request in RAM.
+/// A device queue for the work on a run (contiguous elements on a device). If the device refuses a request as
+/// unsupported, the host executes the request in RAM.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkQueue<'q> {
     queue: &'q Queue<dyn Device>,

@@ -75,7 +75,7 @@ impl LibraryKernel {
         Self { kernel, params }
     }
 
-    /// Wraps a native kernel. Its scalar parameters are the first values of each launch.
+    /// Wraps a native kernel (PTX or OpenCL C). At a launch, the caller passes each of its scalar parameters.
     pub fn native(kernel: VerifiedKernel) -> Self {
         let params = (0..kernel.body().params.len()).map(LaunchScalar::Value).collect();
         Self { kernel, params }
@@ -85,8 +85,8 @@ impl LibraryKernel {
         &self.kernel
     }
 
-    /// Returns the scalar parameters of one launch over `items` work-items. `values` are the caller's scalars
-    /// in the order of the kernel's declaration; surplus values are ignored.
+    /// Returns the scalar parameters of one launch over `items` work-items (GPU threads). `values` are the
+    /// caller's scalars in the order of the kernel's declaration; surplus values are ignored.
     pub fn params(&self, values: &[u64], views: &[LaunchView<'_>], items: u64) -> Vec<u64> {
         let group_len = u64::from(self.kernel.body().group_len.unwrap_or(1));
         let param = |scalar: &LaunchScalar| match *scalar {

@@ -21,7 +21,7 @@ use crate::engine::channel::PinnedPiece;
 #[derive(Debug)]
 pub(crate) struct ReadOperand<'a> {
     operand: Operand<'a>,
-    /// The index of the operand among the columns (operands) of a run.
+    /// The index of the operand among the columns (operands) of a run (contiguous elements on a device).
     pub column: usize,
     /// The index in the store of the element that belongs to the first element of the part.
     first: usize,
@@ -58,7 +58,7 @@ enum StagedFrom {
 
 impl<'a> ReadOperand<'a> {
     /// Reads the operand's elements for `part` of a range into host memory, or copies them directly to
-    /// `devices`. `first` is the start of the range.
+    /// `devices`. `first` is the start of the whole range.
     pub fn new(
         (column, operand): &(usize, Operand<'a>),
         part: &Range<usize>,
@@ -77,7 +77,8 @@ impl<'a> ReadOperand<'a> {
         Ok(Self { operand, column: *column, first, stride, len, bytes, on_devices })
     }
 
-    /// Allocates device memory for the operand's elements that correspond to a run.
+    /// Returns device memory for the operand's elements that correspond to a run (contiguous elements on a
+    /// device): new memory, or the operand's copy on the run's device.
     pub fn stage(&self, lane: &dyn Lane, run: Run<'_>) -> Result<StagedOperand> {
         let (column, stride) = (self.column, self.stride as u64);
         let is_changed = self.is_changed();
@@ -115,8 +116,8 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Copies the elements of a run, after a device has changed them, from the staging memory to the host
-    /// copy of the operand.
+    /// Copies a run's elements to the operand's copy in host memory, after a device has changed them in the
+    /// staging memory.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();
@@ -149,19 +150,19 @@ impl<'a> ReadOperand<'a> {
 }
 
 impl StagedOperand {
-    /// Returns the staged elements in device memory that correspond to a run.
+    /// Returns the elements in device memory that correspond to a run (contiguous elements on a device).
     pub fn elements(&self, run: Run<'_>) -> Elements<'_> {
         Elements { start: self.memory.at(self.offset), count: run.count() as u64, stride: self.stride }
     }
 
-    /// Returns the staging memory to the channel. Call it when the device has finished.
+    /// Returns the host memory to the channel (share of a device), after the device has finished.
     pub fn end(self, lane: &dyn Lane) {
         if let StagedFrom::Host(host) = self.from {
             lane.keep(host);
         }
     }
 
-    /// Submits the copy of a run's operand to the device, unless the device already has the elements.
+    /// Submits the copy of the operand's elements to the run's device, unless they are already there.
     pub fn begin(
         &self,
         queue: &Queue<dyn Device>,

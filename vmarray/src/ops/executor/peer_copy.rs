@@ -5,8 +5,8 @@ use backend_api::{DeviceSpan, Ticket, Transfer};
 use super::in_ram::WorkQueue;
 use super::run::Run;
 
-/// The target of a copy between devices: memory of one device. All devices of the source store must be able
-/// to [access](crate::engine::links::reach) this memory.
+/// The target of a copy between devices: memory of one device. All devices that store the copied elements
+/// must be able to [access](crate::engine::links::reach) this memory.
 #[derive(Debug)]
 pub struct PeerCopy<'a> {
     /// The target address of the first element; further elements follow in the order of their indices.

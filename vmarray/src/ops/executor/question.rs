@@ -19,7 +19,7 @@ use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
-/// The work that a question submits to a device for one run of elements.
+/// The request of a question (search or reduction) to a device, for one run (contiguous elements there).
 #[derive(Clone, Copy)]
 pub enum RunWork<'a> {
     Search(Search<'a>),
@@ -237,7 +237,7 @@ pub enum TakenAnswer {
     },
 }
 
-/// The host memory to which a device writes the result of a query for one run of elements.
+/// The host memory to which a device writes the result of a query for one run (contiguous elements there).
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
     counters: &'a Counters,
@@ -315,7 +315,7 @@ pub(crate) struct AskedRun {
 }
 
 impl AskedRun {
-    /// Submits a query on a run to the device that stores the run's elements.
+    /// Submits a query on a run (contiguous elements on a device) to the device that stores the run.
     pub fn new(lane: &dyn Lane, question: &dyn AnyQuestion, run: Run<'_>) -> Result<Self> {
         match Self::with_room(lane, question, run, (question.room(run.count() as u64), false)) {
             Err(error) if error.device_error().is_some_and(is_unsupported) => {
@@ -349,8 +349,8 @@ impl AskedRun {
         Ok(Self { ticket, memory: Some(memory), room, in_ram })
     }
 
-    /// Makes the device compile a query's kernels for runs like `like` in advance. The thread would otherwise
-    /// wait for the compiler while it holds pages.
+    /// Makes the device compile a query's kernels for runs like `like` in advance. Otherwise this thread
+    /// would wait for the compiler later, while it holds pages for which other threads wait.
     pub fn prepare(lane: &dyn Lane, question: &dyn AnyQuestion, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
@@ -358,7 +358,8 @@ impl AskedRun {
         }
     }
 
-    /// Passes the device's completed result to the query. Returns `Break` if it needs no later results.
+    /// Passes the device's completed result to the query. Returns `Break` if the query needs no later
+    /// results.
     pub fn take(
         self,
         lane: &dyn Lane,

@@ -19,12 +19,12 @@ pub enum DeviceOutcome {
     Lost(Error),
 }
 
-/// The sort keys that one channel stores, and the values that move with the keys. Both are contiguous in
-/// device memory, and no other thread accesses them.
+/// The sort keys that one channel (share of a device) stores, and the values that move with the keys. Both
+/// are contiguous in device memory, and no other thread accesses them.
 pub struct ChannelShare<'a> {
     pub(crate) lane: Box<dyn Lane + Sync + 'a>,
     pub channel: u64,
-    /// Index of the first key to sort, counted among the elements of the channel.
+    /// Index of the first key to sort, counted from the first element of the channel (share of a device).
     pub first: u64,
     pub keys: Elements<'a>,
     pub values: Option<Elements<'a>>,
@@ -43,7 +43,8 @@ impl ChannelShare<'_> {
     }
 }
 
-/// The distribution of a store's pages over its channels: channel `p % channels` stores page `p`.
+/// The distribution of a store's pages over its channels (shares of devices): channel `p % channels` stores
+/// page `p`.
 #[derive(Clone, Copy, Debug)]
 pub struct Striping {
     pub page_len: usize,
@@ -52,12 +53,13 @@ pub struct Striping {
     pub start: usize,
 }
 
-/// A closure that changes the elements of all channels. Each share has the elements of one channel, and is
-/// not empty. The closure calls its last argument before its first write.
+/// A closure that changes elements on all channels (shares of devices), such as a sort. Its arguments are the
+/// elements of each channel that has any, the distribution of all elements, and a function that the closure
+/// calls before its first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
-/// The share of one device in an operation on elements in the program's memory, which the device has
-/// imported. The operation uses the whole share.
+/// The elements on which one device works, in an operation on elements in the program's memory. The device
+/// has imported this memory, and the operation may change all elements of the share.
 #[derive(Debug)]
 pub struct ImportedShare<'a> {
     pub(crate) share: ChannelShare<'a>,
@@ -67,7 +69,7 @@ pub struct ImportedShare<'a> {
 }
 
 /// Elements in the program's memory to which one operation has exclusive access. Several devices have
-/// imported the memory; each has a share, whose elements begin at the share's offset in the imported memory.
+/// imported the memory, and each works on a share of the elements.
 #[derive(Debug)]
 pub struct ImportedHome<'a> {
     pub(crate) memory: ExclusiveMemory<'a>,

@@ -105,7 +105,7 @@ impl From<backend_api::Error> for RefusedRun {
 
 /// A change of a run that a device is processing.
 pub(crate) struct Writing {
-    /// Tickets of the submitted copies and of the kernel. Each may fail independently.
+    /// Tickets of the submitted copies and of the kernel. Each submission may fail independently.
     pub tickets: Vec<Ticket>,
     /// Staged operands, kept until the device has finished.
     staged: Vec<StagedOperand>,
@@ -116,14 +116,15 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Copies the operands of a run to memory that the device can access. Like [`prepare`](Self::prepare),
-    /// call it while the thread holds no page.
+    /// Copies the operands of a run (contiguous elements on a device) to memory that its device can access.
+    /// Call it while the thread holds no page, because the copies may wait for pages.
     pub fn stage(lane: &dyn Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
-    /// Submits the change of a run. The staged operands become columns of the run. They may also belong to a
-    /// longer run with the same first element.
+    /// Submits a change (an assignment or a kernel) of a run (contiguous elements on a device), with the
+    /// staged operands as further columns. The operands may be staged for a longer run with the same first
+    /// element.
     pub fn new(
         lane: &dyn Lane,
         change: &dyn Change,
@@ -166,18 +167,18 @@ impl Writing {
     }
 
     /// Makes the device compile the kernel of the change in advance. Call it while the thread holds no page,
-    /// because compilation is slow.
+    /// because compilation is slow and other threads may wait for the page.
     pub fn prepare(lane: &dyn Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
-    /// Compiles as [`prepare`](Self::prepare) does, for runs like `like` whose operands are not staged yet.
+    /// Compiles like [`prepare`](Self::prepare), but for runs whose operands are not yet on the device.
     pub fn prepare_like(lane: &dyn Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
         let staged = read.iter().map(|operand| (operand.column, operand.stride));
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Checks that the device supports the change with these operands, by submitting an empty run.
+    /// Checks that the device supports the change with these operands, by submitting a run without elements.
     pub fn check(
         lane: &dyn Lane,
         change: &dyn Change,
@@ -308,8 +309,8 @@ impl WriteOutcome {
     /// Converts the outcome to the result of the operation.
     ///
     /// # Errors
-    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified. If none are,
-    /// or for [`KernelTime`](ErrorKind::KernelTime), the first error of a device.
+    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified. If no
+    /// elements were, and for [`KernelTime`](ErrorKind::KernelTime), the first error of a device.
     pub fn into_result(self) -> Result<()> {
         let Some(failure) = self.failure else { return Ok(()) };
         let is_late = matches!(failure.kind(), ErrorKind::KernelTime { .. });

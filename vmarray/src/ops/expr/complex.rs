@@ -11,9 +11,10 @@ use crate::base::element::{Element, Field};
 
 /// A complex number that a device computes for each element of type `T`. Each part is an [`Expr`].
 ///
-/// The formulas equal the formulas of `num-complex`. A quotient therefore overflows if the square of the
-/// divisor's absolute value does. Conditions and queries take a real expression: one of the two parts, or the
-/// result of [`norm`](Self::norm), [`eq`](Self::eq) and other methods.
+/// The formulas are the formulas of the crate `num-complex`. A quotient overflows if the square of the
+/// divisor's absolute value overflows, because the formula divides by this square. Conditions and queries
+/// take a real expression: one of the two parts, or the result of [`norm`](Self::norm), [`eq`](Self::eq) and
+/// other methods.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -30,7 +30,8 @@ impl<'a> Lanes<'a> {
         Self::with(array, array.pager().pool())
     }
 
-    /// Divides a list by devices: each device moves the elements in its own home slots.
+    /// Divides a list by devices: each device moves the elements in its own home slots (places of pages in
+    /// device memory).
     pub fn divided<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
         Self::with(array, None)
     }
@@ -62,7 +63,8 @@ impl<'a> Lanes<'a> {
         self.pool.is_none() && self.pager.channels().len() > 1
     }
 
-    /// Returns the channels whose devices can move any part of a list. A single channel can always do so.
+    /// Returns the channels (shares of devices) whose devices can move any part of a list. A single channel
+    /// can always do so.
     pub fn any_part(&self) -> &[usize] {
         self.pool.map_or(&[0], SharedHomes::lanes)
     }
@@ -71,7 +73,7 @@ impl<'a> Lanes<'a> {
         self.pager.channels().iter().map(|channel| channel.device())
     }
 
-    /// Returns the mapping from indices of the array to home slots.
+    /// Returns the mapping from indices of the array to home slots (places of pages in device memory).
     pub fn homes(&self) -> Places {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
@@ -83,7 +85,8 @@ impl<'a> Lanes<'a> {
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
     }
 
-    /// Returns the elements that a channel's device can move: all elements, or only the channel's own.
+    /// Returns the elements that the device of a channel (share of a device) can move: all elements, or only
+    /// the channel's own.
     pub fn elements(&self, channel: usize) -> LaunchView<'_> {
         let stride = self.stride as u64;
         if self.pool.is_none() {
@@ -98,9 +101,9 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Returns the device addresses of the elements from index `start` on, one address for each channel.
-    /// Returns `None` unless `start` is a multiple of the page length times the number of channels. A single
-    /// channel has an address for any `start`.
+    /// Returns the device addresses of the elements from index `start` on, one address for each channel
+    /// (share of a device). Returns `None` unless `start` is a multiple of the page length times the number
+    /// of channels. A single channel has an address for any `start`.
     pub fn bases_from(&self, start: usize) -> Option<Vec<DeviceSpan<'_>>> {
         if self.pool.is_none() {
             let home = self.channel(0).slot_memory();
@@ -120,7 +123,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Submits a gather of the listed elements to a channel's device.
+    /// Submits a gather of listed elements to a channel (share of a device), ordered between writes to them.
     pub fn read(
         &self,
         channel: usize,
@@ -136,7 +139,8 @@ impl<'a> Lanes<'a> {
         &self.pager.channels()[channel]
     }
 
-    /// Returns the number of loads and fills of home slots that were submitted to a channel's device.
+    /// Returns the number of submitted loads (of pages to RAM) and fills in the device memory that a channel
+    /// (share of a device) reads.
     pub fn loads_begun(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.queues.iter().map(|queues| queues.loads_begun()).sum(),
@@ -145,8 +149,8 @@ impl<'a> Lanes<'a> {
     }
 
     /// Submits scatters to listed elements whose pages are not in the cache, as [`HomeQueues::scatter_home`]
-    /// does. If all devices can access all elements, the scatters of all channels run concurrently. Otherwise
-    /// `choose` selects the only channel.
+    /// does. If all devices can access all elements, the scatters of all channels (shares of devices) run
+    /// concurrently. Otherwise only the scatter of `channel` runs.
     pub fn scatter<'s>(
         &self,
         channel: usize,

@@ -16,7 +16,7 @@ use crate::ops::executor::Operand;
 use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, StoredBox, View};
 
-/// An argument of a kernel launch, in the common form of all launches.
+/// An argument of a kernel launch, after conversion from the caller's type to a form that all launches share.
 #[doc(hidden)]
 pub enum Bound<'a> {
     /// The bits of the scalars of a value or a table.
@@ -129,8 +129,9 @@ pub struct Appended<'a, T> {
 impl<'a, T> Appended<'a, T> {
     /// Makes a launch append at most `most` elements to a vector, in an unspecified order.
     ///
-    /// If the kernel has a `&mut Own`, each device allocates memory for `most` elements. Otherwise the launch
-    /// starts with less device memory. If that is too small, the launch runs the kernel a second time.
+    /// If the kernel has a `&mut Own` parameter, it cannot run twice, so each device allocates memory for
+    /// `most` elements. Otherwise the launch starts with less device memory. If this memory is too small, the
+    /// launch runs the kernel a second time.
     pub fn to(vector: &'a mut Vec<T>, most: usize) -> Self {
         Self { to: vector, most, is_ordered: false }
     }
@@ -140,7 +141,7 @@ impl<'a, T> Appended<'a, T> {
     /// order of their elements: row by row, or tile by tile.
     ///
     /// Each appended element takes 8 more bytes and some padding on the devices, and the host sorts the
-    /// elements. Kernels whose groups are tiles of a result return
+    /// elements. Kernels whose work-groups are tiles of a result return
     /// [`KernelRefused`](crate::ErrorKind::KernelRefused).
     ///
     /// ```

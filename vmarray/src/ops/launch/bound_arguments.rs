@@ -23,7 +23,7 @@ pub(super) struct BoundElements<'p, P> {
 }
 
 impl<P> BoundElements<'_, P> {
-    /// Returns true if each work-item reads or writes exactly one element of the argument.
+    /// Returns true if each work-item (GPU thread) reads or writes exactly one element of the argument.
     pub fn is_own(&self) -> bool {
         matches!(self.info.kind, ParameterKind::Own(_) | ParameterKind::OwnMut(_))
     }
@@ -32,7 +32,7 @@ impl<P> BoundElements<'_, P> {
         matches!(self.info.kind, ParameterKind::OwnMut(_) | ParameterKind::Shared(_))
     }
 
-    /// Returns true if any work-item may read any element, and none writes.
+    /// Returns true if work-items (GPU threads) only read the argument, and each may read several elements.
     pub fn is_around(&self) -> bool {
         !self.is_own() && !self.is_result()
     }
@@ -54,14 +54,14 @@ pub(super) enum BoundArgument<P> {
 pub(super) struct BoundArguments<'p, P> {
     /// Scalars of the arguments passed by value, for each kernel parameter.
     pub values: Vec<Vec<u64>>,
-    /// Arguments with elements. The first result with one element for each work-item comes first, because its
-    /// store determines the devices.
+    /// Arguments with elements. A result with one element for each work-item (GPU thread) comes first if
+    /// there is one, because the launch runs on the devices of the first argument.
     pub elements: Vec<BoundElements<'p, P>>,
 }
 
 impl<'p, P> BoundArguments<'p, P> {
-    /// Binds arguments to the kernel's parameters. The arguments have the same order, without parameters for
-    /// positions and groups.
+    /// Binds arguments to the kernel's parameters, in the same order. Parameters for the position and for
+    /// memory of work-groups have no argument.
     pub fn new<A>(
         parameters: &'p [ParameterInfo],
         arguments: Vec<A>,
@@ -85,7 +85,7 @@ impl<'p, P> BoundArguments<'p, P> {
         Ok(Self { values, elements })
     }
 
-    /// Returns the arguments with one element for each work-item.
+    /// Returns the arguments with one element for each work-item (GPU thread).
     pub fn own(&self) -> impl Iterator<Item = &BoundElements<'p, P>> {
         self.elements.iter().filter(|of| of.is_own())
     }

@@ -60,7 +60,8 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: St
     }
 }
 
-/// A view whose elements all work-items of a kernel read by position. Positions may be out of bounds.
+/// A view whose elements the work-items (GPU threads) of a kernel read by position. Positions may be out of
+/// bounds.
 #[doc(hidden)]
 pub trait Broadcast: Sync {
     /// The size of an element in bytes.
@@ -214,7 +215,8 @@ pub(super) struct BroadcastArgument<'a> {
     /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
     pub of: Box<dyn Broadcast + 'a>,
-    /// Number of neighbours along each axis that a work-item reads; `None` if it may read all elements.
+    /// Number of neighbours along each axis that a work-item (GPU thread) reads; `None` if it may read all
+    /// elements.
     pub halo: Option<Vec<usize>>,
     /// Number of elements along each axis, if the kernel reads these extents.
     pub extents: Vec<usize>,
@@ -406,7 +408,7 @@ impl<'a> DeviceCopies<'a> {
     }
 
     /// Copies the elements of an argument's device copy to a range of a store, directly between devices.
-    /// Returns false if the devices have no link.
+    /// Returns false if the devices cannot access each other.
     pub fn put(&self, argument: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<bool> {
         match &self.copied[argument] {
             Some(copied) => put_from(target, range, self.queue.device(), copied.memory.at(0)),

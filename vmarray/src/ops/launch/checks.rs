@@ -10,7 +10,8 @@ use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::ops::view::StoredBox;
 
 impl<P: ArgumentPlaces> BoundArguments<'_, P> {
-    /// Returns an error if the arguments with one element for each work-item have different shapes.
+    /// Returns an error if the arguments with one element for each work-item (GPU thread) have different
+    /// shapes.
     pub fn expect_one_shape(&self, kernel: &PreparedKernel) -> Result<()> {
         let mut own = self.own();
         let Some(expected) = own.next().map(|first| first.places.extents()) else { return Ok(()) };
@@ -27,8 +28,8 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
         Ok(())
     }
 
-    /// Returns an error if a result overlaps another argument, because work-items would race on the shared
-    /// elements. The two arguments of a rows parameter may overlap, since neither is a result.
+    /// Returns an error if a result overlaps another argument, because work-items (GPU threads) would race on
+    /// the shared elements. The two arguments of a rows parameter may overlap, since neither is a result.
     pub fn expect_apart(&self, kernel: &PreparedKernel) -> Result<()> {
         for one in self.elements.iter().filter(|of| of.is_result()) {
             let own = one.places.range();

@@ -7,7 +7,7 @@ use vmarray_kernel::{GroupPart, ScalarSource};
 /// The groups of work-items of a launch along one axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinearGroups {
-    /// The number of work-items in a group.
+    /// The number of work-items (GPU threads) in a work-group.
     pub len: usize,
     /// The index of the launch's first work-item.
     pub start: usize,
@@ -16,7 +16,7 @@ pub(super) struct LinearGroups {
 }
 
 impl LinearGroups {
-    /// Sets the scalar parameters that describe the groups of one run.
+    /// Sets the scalar parameters that describe the work-groups of one run (contiguous elements on a device).
     pub fn set(&self, scalars: &[ScalarSource], params: &mut [u64], geometry: Geometry, count: u64) {
         for (source, param) in scalars.iter().zip(params) {
             if let ScalarSource::Groups(part) = *source {

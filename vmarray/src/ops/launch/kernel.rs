@@ -27,14 +27,14 @@ type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 pub(crate) struct KernelVariants {
     /// The variant of most launches, which the library lowers in advance.
     pub usual: Arc<PreparedKernel>,
-    /// Number of work-items in a group, if the groups are along one axis.
+    /// Number of work-items in a work-group, if the work-groups are along one axis.
     pub group_len: Option<usize>,
-    /// Number of work-items in a group along each axis, if the groups are tiles of the result.
+    /// Number of work-items in a work-group along each axis, if the work-groups are tiles of the result.
     pub tile: Vec<usize>,
     prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
     /// Native code, such as OpenCL C, which devices that support its language run instead of the kernel.
     pub code: Option<Code>,
-    /// Compiled Rust function that runs groups on the host. Without it, the host interprets the kernel.
+    /// Compiled Rust function that runs work-groups on the host. Without it, the host interprets the kernel.
     pub host: Option<HostForm>,
 }
 

@@ -91,10 +91,10 @@ impl<K: Kernel> KernelLaunch<K> {
         &self.options
     }
 
-    /// Sets the maximum number of loop iterations of a work-item, over all its loops. A work-item that
-    /// exceeds it ends, and the launch returns [`KernelBudget`](ErrorKind::KernelBudget) after all work-items
-    /// have ended. In a kernel with groups, the work-item only leaves its loops. The [time
-    /// limit](Self::time_limit) ends endless loops too, but not on a GPU.
+    /// Sets the maximum number of loop iterations of a work-item, over all its loops. A work-item (GPU
+    /// thread) that exceeds it ends, and the launch returns [`KernelBudget`](ErrorKind::KernelBudget) after
+    /// all work-items have ended. In a kernel with work-groups, the work-item leaves its loops, but runs on.
+    /// The [time limit](Self::time_limit) ends endless loops too, but not on a GPU.
     ///
     /// The count adds a few percent to the time of short loops. On the host, a kernel with loops and a budget
     /// is interpreted, and runs some hundred times slower.
@@ -103,16 +103,16 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Sets the time limit of a work-item or a group of work-items: 60 s by default, `None` for no limit. If
-    /// a work-item runs longer, the launch returns [`KernelTime`](ErrorKind::KernelTime), which names the
+    /// Sets the time limit of a work-item (GPU thread) or a work-group: 60 s by default, `None` for no limit.
+    /// If a work-item runs longer, the launch returns [`KernelTime`](ErrorKind::KernelTime), which names the
     /// work-item and the loop. The array and the device stay usable. Work-items that had ended before have
     /// written their results. Other results have old values or a part of the new ones. Shared and appended
     /// elements are unchanged.
     ///
-    /// The limit applies if the kernel runs on a processor: in host RAM, in files, and on OpenCL devices that
-    /// are processors, such as PoCL's. Loops read the clock every 65 536 iterations. A work-item therefore
-    /// ends some microseconds late, and a work-item with fewer iterations in all has no limit. In host RAM, a
-    /// program built with `panic = "abort"` has no limit.
+    /// The limit applies if the kernel runs on a CPU: in host RAM, in files, and on OpenCL devices that are
+    /// CPUs, such as PoCL's. Loops read the clock every 65 536 iterations. A work-item therefore ends some
+    /// microseconds late, and a work-item with fewer iterations in all has no limit. In host RAM, a program
+    /// built with `panic = "abort"` has no limit.
     ///
     /// A GPU does not stop a kernel: CUDA and OpenCL have no function for that. A GPU with a display has a
     /// watchdog in its driver, which ends a kernel after some seconds. The device is then lost, with all
@@ -146,9 +146,9 @@ impl<K: Kernel> KernelLaunch<K> {
         self
     }
 
-    /// Sets the private memory of a work-item for [`alloc`](crate::kernel::PrivateSlice), in bytes; 16 KiB by
-    /// default. The call rounds `bytes` up to a multiple of 8. If a device lacks memory for all work-items,
-    /// it runs fewer of them at a time.
+    /// Sets the private memory of a work-item (GPU thread) for [`alloc`](crate::kernel::PrivateSlice), in
+    /// bytes; 16 KiB by default. The call rounds `bytes` up to a multiple of 8. If a device lacks memory for
+    /// all work-items, it runs fewer of them at a time.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own};
@@ -179,9 +179,9 @@ impl<K: Kernel> KernelLaunch<K> {
     }
 
     /// Runs the kernel once for each number of a range; `at.index()` is the number. This is for kernels
-    /// without an [`Own`](crate::kernel::Own) parameter: with one, its elements determine the work-items. The
-    /// devices that store the first array among the arguments divide the range. If [`on`](Self::on) sets a
-    /// device, that device runs the whole range.
+    /// without an [`Own`](crate::kernel::Own) parameter: otherwise the elements of that parameter determine
+    /// the work-items. The devices that store the first array among the arguments divide the range. If
+    /// [`on`](Self::on) sets a device, that device runs the whole range.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -272,7 +272,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.reduced(How::Sum, arguments).map(Reduction::sum::<K::Returned>)
     }
 
-    /// Runs the kernel and counts the items that return `true`: see
+    /// Runs the kernel and counts the work-items that return `true`: see
     /// [`RunKernel::count`](super::RunKernel::count).
     ///
     /// # Errors
@@ -334,8 +334,8 @@ impl<K: Kernel> KernelLaunch<K> {
         self.extreme(How::Greatest, arguments)
     }
 
-    /// Compiles the kernel for the device of the first element, without running it. Returns properties of the
-    /// compiled code: registers, spilled bytes, the length of groups.
+    /// Compiles the kernel for the device that stores the first element of the result, without running it.
+    /// Returns properties of the compiled code: registers, spilled bytes, the length of work-groups.
     ///
     /// ```
     /// use vmarray::kernel::Own;

@@ -46,15 +46,16 @@ pub(super) struct CopiedResults<'a> {
 }
 
 pub(super) struct AppendArgument<'a> {
-    /// Index of the appended elements among the copied arguments. Their counter has the index before.
+    /// Index of the appended elements among the copied arguments. The counter of the elements has the index
+    /// before.
     pub elements: usize,
     /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
     pub name: &'static str,
     pub to: Box<dyn AppendTo + 'a>,
     pub most: usize,
-    /// True if the appended elements must be in the order of work-items. The device then stores each after
-    /// the index of its work-item.
+    /// True if the appended elements must be in the order of work-items (GPU threads). The device then stores
+    /// the work-item's index in front of each element.
     pub is_ordered: bool,
 }
 
@@ -76,9 +77,10 @@ pub(super) enum ViewPlace {
 /// A launch: its plan, the location of its arguments, and the state of its execution.
 pub(super) struct Launching<'a> {
     pub plan: LaunchPlan<'a>,
-    /// The location of the elements of each view of the kernel: a column, a copy, or home slots.
+    /// The location of the elements of each view of the kernel: a column, a copy, or home slots (places of
+    /// pages in device memory).
     pub views: Vec<ViewPlace>,
-    /// Positions in storage of the elements that belong to the work-items.
+    /// Positions in storage of the elements that belong to the work-items (GPU threads).
     pub domain: StoredBox,
     pub spread: Vec<BroadcastArgument<'a>>,
     pub striped: Vec<StripedArgument<'a>>,
@@ -87,9 +89,9 @@ pub(super) struct Launching<'a> {
     pub facts: Option<Mutex<Option<KernelFacts>>>,
     /// The copies of arguments in the memory of each device.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
-    /// The merged report of the work-items run so far, and the index of the failed work-item that it names.
+    /// The merged report of the work-items (GPU threads) run so far, and the index of a failed work-item.
     pub reported: Mutex<(Report, u64)>,
-    /// The band (rows of tiles) that is processed at present, if groups are tiles.
+    /// The band (rows of tiles) that is processed at present, if work-groups are tiles.
     pub band: Option<Band>,
 }
 
@@ -218,8 +220,8 @@ impl Launching<'_> {
         Ok(u64::from_ne_bytes(count))
     }
 
-    /// Enlarges device memory for appended elements that was too small. Returns true if it enlarged any; the
-    /// caller must then repeat the launch.
+    /// Enlarges the device memory of each argument whose appended elements did not fit. Returns true if there
+    /// was such an argument; the caller must then repeat the launch.
     pub fn has_more_room(&mut self, appended: &[AppendArgument<'_>]) -> Result<bool> {
         let mut has_more = false;
         for argument in appended {
@@ -284,7 +286,8 @@ impl Launching<'_> {
         self.plan.kernel.outcome(report, item, self.plan.options)
     }
 
-    /// Returns an error if a work-item exceeded the time limit. Others may then not have run.
+    /// Returns an error if a work-item (GPU thread) exceeded the time limit. Other work-items may then not
+    /// have run.
     pub fn in_time(&self) -> Result<()> {
         let is_late = self.reported.lock().0.loop_over_time().is_some();
         if is_late { self.result() } else { Ok(()) }

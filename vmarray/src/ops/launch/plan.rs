@@ -16,10 +16,11 @@ use crate::ops::view::StoredBox;
 /// A launch's kernel variant, and its scalar parameters.
 pub(super) struct LaunchPlan<'o> {
     pub kernel: Arc<PreparedKernel>,
-    /// The kernel's scalar parameters. Parameters that differ from run to run are 0.
+    /// The kernel's scalar parameters. Parameters that differ from run (contiguous elements on a device) to
+    /// run are 0.
     pub params: Vec<u64>,
     table: Vec<u8>,
-    /// The groups of work-items, if the kernel has groups along one axis.
+    /// The work-groups, if the kernel has work-groups along one axis.
     pub groups: Option<LinearGroups>,
     pub options: &'o LaunchOptions,
 }
@@ -27,7 +28,7 @@ pub(super) struct LaunchPlan<'o> {
 /// The work-items of a launch, and its arguments passed by value.
 pub(super) struct PlannedItems<'p> {
     pub form: &'p LaunchVariant,
-    /// The storage positions of the elements that belong to the work-items.
+    /// The storage positions of the elements that belong to the work-items (GPU threads).
     pub domain: &'p StoredBox,
     /// Number of elements in a tile of the result.
     pub tile_len: usize,
@@ -38,7 +39,7 @@ pub(super) struct PlannedItems<'p> {
 
 impl<'o> LaunchPlan<'o> {
     /// Computes the scalar parameters of a launch. `stencil` returns a scalar of an argument that work-items
-    /// read by position. `len` returns the number of elements of a parameter's argument.
+    /// (GPU threads) read by position. `len` returns the number of elements of a parameter's argument.
     pub fn new(
         kernel: Arc<PreparedKernel>,
         options: &'o LaunchOptions,
@@ -66,7 +67,7 @@ impl<'o> LaunchPlan<'o> {
         Self { kernel, params, table, groups, options }
     }
 
-    /// Returns the scalar parameters for a run of `count` work-items.
+    /// Returns the scalar parameters for a run (contiguous elements on a device) of `count` work-items.
     pub fn params_of(&self, geometry: Geometry, count: u64) -> Vec<u64> {
         let mut params = self.params.clone();
         if let Some(groups) = self.groups {
@@ -75,7 +76,8 @@ impl<'o> LaunchPlan<'o> {
         params
     }
 
-    /// Returns the device request that launches the kernel on a run of `count` work-items.
+    /// Returns the request that launches the kernel on a run (contiguous elements on a device) of `count`
+    /// work-items.
     pub fn launch<'l>(
         &'l self,
         views: &'l [LaunchView<'l>],

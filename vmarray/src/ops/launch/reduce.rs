@@ -134,7 +134,8 @@ struct ReducedPiece {
 }
 
 impl Reduction {
-    /// Creates a reduction of a kernel's return values. `group_len` is the number of work-items in a group.
+    /// Creates a reduction of a kernel's return values. `group_len` is the number of work-items in a
+    /// work-group.
     pub fn new<R: Returned>(how: How, group_len: Option<u32>) -> Result<Self> {
         let stored = |of| if of == Type::Bool { Type::U8 } else { of };
         let scalar = |of| {
@@ -204,8 +205,9 @@ impl Reduction {
         places.map(|(at, stride)| Elements { start: memory.at(at), count: items, stride }).collect()
     }
 
-    /// Submits the kernel for a run piece by piece, with a reduction after each piece. `launch` builds the
-    /// request for a piece from its work-items, its report address, and the memory for its return values.
+    /// Submits the kernel for a run (contiguous elements on a device) piece by piece, with a reduction after
+    /// each piece. `launch` builds the request for a piece from its work-items, its report address, and the
+    /// memory for its return values.
     pub fn submit(
         &self,
         queue: WorkQueue<'_>,
@@ -254,8 +256,8 @@ impl Reduction {
         }
     }
 
-    /// Makes the device compile the programs for runs like this one in advance; `launch` is as for
-    /// [`submit`](Self::submit).
+    /// Makes the device compile the programs for runs like `like` in advance. `launch` builds the request for
+    /// a piece, as in [`submit`](Self::submit).
     pub fn prepare(
         &self,
         device: &dyn Device,
@@ -297,7 +299,8 @@ impl Reduction {
         self.begun.lock().extend(ticket.map(|ticket| (Arc::clone(device), ticket)));
     }
 
-    /// Merges the partial results of a run. Returns the report and the location of each piece.
+    /// Merges the partial results of a run (contiguous elements on a device). Returns the report and the
+    /// location of each piece.
     pub fn take(&self, geometry: Geometry, words: &[u64]) -> Vec<(Geometry, Report)> {
         let mut reports = Vec::new();
         let firsts = (geometry.first..).step_by(self.piece_items as usize);

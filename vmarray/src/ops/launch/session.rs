@@ -36,8 +36,9 @@ pub use wait::SessionWait;
 const LAUNCHES: usize = 1024;
 
 /// A sequence of kernel launches, in which each launch sees the writes of earlier launches. The session
-/// [holds](Self::hold) arrays until its end, so no launch waits for their pages. A launch costs one
-/// submission to each device, or to each channel if there are several devices.
+/// borrows ([holds](Self::hold)) arrays until its end. Other threads cannot use them meanwhile, so no launch
+/// waits for pages. A launch costs one submission to each device, or to each channel (share of a device) if
+/// there are several devices.
 ///
 /// ```
 /// use vmarray::kernel::{Anywhere, At, Own, Session};

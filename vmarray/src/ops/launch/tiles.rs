@@ -11,11 +11,12 @@ use crate::ops::view::StoredBox;
 
 /// The tiles of a multidimensional result, each of which one group of work-items computes.
 pub(super) struct TiledGroups {
-    /// Number of work-items in a group along each axis.
+    /// Number of work-items in a work-group along each axis.
     pub tile: Vec<usize>,
     /// Number of elements of a result along each axis.
     pub extents: Vec<usize>,
-    /// True if the rows of a result are contiguous in its store, so that launches can process bands.
+    /// True if the rows of a result are contiguous in storage, so that launches can process bands (rows of
+    /// tiles).
     pub has_bands: bool,
 }
 
@@ -26,7 +27,7 @@ pub(super) struct TiledResult<'a> {
     pub target: &'a dyn ResultStore,
     pub stored: StoredBox,
     pub layout: Layout,
-    /// Index, among the arguments copied to devices, of the scratch memory that work-items write to.
+    /// Index of this result's scratch memory among the arguments that are copied to devices.
     pub memory: usize,
 }
 
@@ -41,8 +42,8 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// Returns the storage index of a work-item's element. A work-item beyond the edge has no element; the
-    /// result is then the index of the nearest element.
+    /// Returns the storage index of the element of a work-item (GPU thread). A work-item beyond the edge has
+    /// no element; the result is then the index of the nearest element.
     pub fn place(&self, item: usize) -> usize {
         let len: usize = self.axes.iter().map(|axis| axis.tile).product();
         let (mut tile, mut within, mut position) = (item / len, item % len, vec![0; self.axes.len()]);
@@ -62,7 +63,7 @@ impl TiledGroups {
         Self { tile: tile.to_vec(), extents, has_bands: !of.is_tiled() }
     }
 
-    /// Number of work-items in a group.
+    /// Number of work-items in a work-group.
     pub fn len(&self) -> usize {
         self.tile.iter().product()
     }
@@ -86,7 +87,8 @@ impl TiledGroups {
         rows_of_tiles * beside * self.len()
     }
 
-    /// Returns the number of rows of tiles in a band. Its elements fit into the cache of a large GPU.
+    /// Returns the number of rows of tiles in a band. The elements of a band fit into the cache of a large
+    /// GPU.
     pub fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
         let is_tiled = results.iter().any(|result| result.stored.is_tiled());
         if !self.has_bands || is_tiled {

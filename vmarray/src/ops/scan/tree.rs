@@ -10,7 +10,8 @@ use super::number::PrefixSummed;
 #[derive(Clone)]
 pub(super) struct SumTreeNode<T: PrefixSummed> {
     pub sum: T::Sum,
-    /// True if a row begins within the blocks of this node. The carry into it then affects no later sum.
+    /// True if a row begins within the blocks of this node. The carry into the node then does not reach later
+    /// nodes.
     pub begins: bool,
 }
 

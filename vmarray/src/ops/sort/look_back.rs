@@ -92,11 +92,7 @@ pub(crate) struct TileStates<'a> {
 pub(crate) type TileState = [u64; STATE_BYTES.1 as usize / 8];
 
 impl<'a> TileStates<'a> {
-    /// Allocates device memory for the states of `tiles` tiles.
-    ///
-    /// # Errors
-    /// An error for which [`is_unsupported`] is true if the device does not support the kernels; other errors
-    /// of the device.
+    /// Allocates device memory for the states of `tiles` tiles (the elements of one thread block each).
     pub fn new(share: &'a ChannelShare<'a>, tiles: u64) -> Result<Self> {
         let bytes = STATE_BYTES.0 + tiles * STATE_BYTES.1;
         // The last 8 bytes of the memory serve as an empty list for kernels that take a list.
@@ -108,9 +104,9 @@ impl<'a> TileStates<'a> {
         (self.bytes - STATE_BYTES.0) / STATE_BYTES.1
     }
 
-    /// Launches a kernel whose views are the elements, an optional list, and the states of tiles. The states
-    /// are zero unless [`write_states`](Self::write_states) wrote them. Calls `begin_write` before the
-    /// launch. Returns the number that the kernel returns.
+    /// Launches a kernel whose views are the elements, an optional list, and the states of tiles (the
+    /// elements of one thread block each). The states are zero unless [`write_states`](Self::write_states)
+    /// wrote them. Calls `begin_write` before the launch. Returns the number that the kernel returns.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`] is true if the device does not support the kernel; other errors

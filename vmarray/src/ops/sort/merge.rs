@@ -20,16 +20,16 @@ pub(super) struct StripedRange {
     pub first: u64,
     pub count: u64,
     pub page_len: u64,
-    /// The number of channels: page `p` belongs to channel `p % channels`.
+    /// The number of channels (shares of devices): page `p` belongs to channel `p % channels`.
     pub channels: u64,
     pub channel: u64,
-    /// Index of the element that kernels number 0.
+    /// Index of the element to which kernels give the number 0.
     pub base: u64,
 }
 
 impl StripedRange {
-    /// Returns the part of the elements `numbers` that a channel's share stores. `numbers` counts from the
-    /// first element to sort.
+    /// Returns the part of the elements `numbers` that `share` stores: the elements of one channel (share of
+    /// a device). `numbers` counts from the first element to sort.
     pub fn of_share(striping: Striping, share: &ChannelShare<'_>, numbers: &Range<u64>) -> Self {
         let (Striping { page_len, channels, start }, ChannelShare { channel, first, keys, .. }) =
             (striping, share);
@@ -52,7 +52,8 @@ impl StripedRange {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
 
-    /// The number of tiles of a merge that write these elements. A tile never crosses a page boundary.
+    /// The number of tiles (the elements of one work-group) by which a merge writes these elements. A tile
+    /// never crosses a page boundary.
     pub fn tiles(&self) -> u64 {
         let tile = |own: u64| {
             own / self.page_len * self.page_len.div_ceil(MERGE_TILE) + own % self.page_len / MERGE_TILE
@@ -70,7 +71,7 @@ impl StripedRange {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
     /// The range that this part merges from each of the two sorted runs: the index of a piece of the run, and
-    /// a range in the piece.
+    /// a range within this piece.
     pub from: [(usize, Range<u64>); 2],
     /// The position in the result of this part's first key.
     pub base: u64,

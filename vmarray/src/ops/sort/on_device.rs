@@ -60,7 +60,7 @@ pub(super) struct Sorter<'a> {
 }
 
 impl<'a> Sorter<'a> {
-    /// Allocates the memory for the sort of a share.
+    /// Allocates the memory for the sort of a share (the keys of one channel).
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
@@ -91,7 +91,7 @@ impl<'a> Sorter<'a> {
         STATE_HEADER_BYTES + keys.div_ceil(moves.tile) * DIGITS as u64 * 4
     }
 
-    /// Returns the borrowed host memory to the channel.
+    /// Returns the borrowed host memory to the channel (share of a device).
     pub fn end(self) {
         self.share.lane.keep(self.host);
     }

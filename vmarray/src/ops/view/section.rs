@@ -12,15 +12,14 @@ use crate::ops::sealed::{Internal, Sealed};
 ///
 /// Indices, ranges and errors count from the section's start. A section is a reference and two numbers. It
 /// can be copied, sent to other threads and cut again at no cost. Any number of sections may overlap,
-/// including writable ones. A section holds no page, so dropping it changes nothing: pages stay in the
-/// cache.
+/// including writable ones. A section owns no page, so dropping it leaves the pages in the cache.
 ///
-/// Operations access only the elements of the section. They write back, fetch or search only the pages
-/// that the section touches.
+/// Operations access only the elements of the section. They write back, fetch or search only the pages that
+/// the section touches.
 ///
-/// The [`index`](crate::expr::index) in an expression also counts from the section's start. It adds two
-/// instructions to the expression, unless the section begins where its store does. Sections with different
-/// starts share the expression's translation, because they differ only in a constant.
+/// The [`index`](crate::expr::index) in an expression also counts from the section's start. This adds two
+/// instructions to the expression, unless the section begins at index 0 of the array or source. Sections with
+/// different starts share the expression's translation, because they differ only in a constant.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -74,7 +73,7 @@ impl<'a, S: Store, const WRITES: bool> Section<'a, S, WRITES> {
         self.store
     }
 
-    /// Returns the range of the section in its store.
+    /// Returns the range of the section in the array or source.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()

@@ -160,7 +160,8 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A region of a view, as devices process it: a range of the store, and a condition for its elements.
+/// A part of a view, in the form that devices process: a range of the array or source, and a condition for
+/// elements of this range.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct LoweredRegion<T> {
@@ -195,7 +196,7 @@ impl<T> LoweredRegion<T> {
     }
 }
 
-/// The shape of a linear view: a range of a store, counted from its start.
+/// The shape of a linear view: a range of an array or source. Indices count from the range's start.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -229,7 +229,8 @@ pub struct BindingPlaces {
     pub(in crate::ops::launch) stored: Option<StoredBox>,
 }
 
-/// An argument of a session's launch, in the common form of all launches.
+/// An argument of a session's launch, after conversion from the caller's type to a form that all launches
+/// share.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Binding {

@@ -39,7 +39,7 @@ pub(super) struct SomeRows<'a, T> {
 /// A sort of keys and values that are read from stores piece by piece.
 pub(super) struct RowSorting<'a, T: SortKey, S> {
     pub store: &'a S,
-    /// Index in the store of the key that the first value belongs to.
+    /// Index of the first sorted key in `store`. The first element of `values` belongs to this key.
     pub first: usize,
     pub values: Option<Operand<'a>>,
     pub order: KeyOrder,

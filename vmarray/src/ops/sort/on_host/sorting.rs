@@ -25,8 +25,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
         wide ^ self.order.flip ^ below
     }
 
-    /// Returns a function that converts a key to its `u64` sort number. Its type depends only on the key, so
-    /// generic code that takes it is compiled once for all types of values.
+    /// Returns a function that converts a key to its `u64` sort number. The function's type depends only on
+    /// `K`, so generic code that calls the function is compiled once for all types of values.
     pub fn number_of_key<K: KeyBits>(self) -> impl Fn(&K) -> u64 + Copy + Sync {
         move |key| self.key(*key)
     }

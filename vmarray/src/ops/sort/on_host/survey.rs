@@ -27,13 +27,13 @@ pub(super) struct BitWindow {
 }
 
 impl BitWindow {
-    /// Returns the window from the lowest to the highest set bit of `bits`.
+    /// Returns the window (range of bits) from the lowest to the highest set bit of `bits`.
     pub fn of(bits: u64) -> Self {
         let shift = bits.trailing_zeros() % u64::BITS;
         Self { shift, bits: u64::BITS - bits.leading_zeros() - shift }
     }
 
-    /// Returns the highest `most` bits of this window, or the whole window if it has fewer.
+    /// Returns the window of the highest `most` bits of this window, or all if it has fewer.
     pub fn highest(self, most: u32) -> Self {
         let bits = self.bits.min(most);
         Self { shift: self.shift + self.bits - bits, bits }
