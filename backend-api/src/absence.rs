@@ -64,7 +64,7 @@ impl fmt::Display for Absence {
 }
 
 /// Returns the system's message about a library that failed to load. Also returns true if no library of this
-/// name exists, and false if another cause, such as a missing dependency, made it fail.
+/// name exists, and false if the load failed for another reason, such as a missing dependency.
 #[doc(hidden)]
 #[must_use]
 pub fn refused_library(name: &str, error: &dyn std::error::Error) -> (String, bool) {

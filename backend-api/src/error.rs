@@ -20,7 +20,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $Kind:ident $name:literal, $advice:literal;)*) => {
-        /// The kind of an error: the part of it to which code should react. Its `Display` text is a few
+        /// The kind of an error. Programs select their reaction by the kind. Its `Display` text is a few
         /// words.
         ///
         /// ```

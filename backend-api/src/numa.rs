@@ -109,9 +109,9 @@ enum Before {
 }
 
 impl OnNode {
-    /// Prefers a NUMA node for the calling thread's new memory, until the guard is dropped. The system places
-    /// pages on this node that the thread touches first, or that a driver page-locks for it, if the node has
-    /// room.
+    /// Prefers a NUMA node for the calling thread's new memory, until the guard is dropped. If the node has
+    /// room, the system places on it the pages that the thread touches first, or that a driver page-locks for
+    /// the thread.
     ///
     /// A thread that already has a memory policy, such as in a program started by `numactl`, keeps that
     /// policy.

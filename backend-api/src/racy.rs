@@ -134,8 +134,8 @@ pub unsafe fn store(at: *mut u8, bytes: u32, word: u64) {
     }
 }
 
-/// Changes a word of 4 or 8 bytes by one relaxed atomic step, and returns the old word. It may call `change`
-/// more than once.
+/// Changes a word of 4 or 8 bytes by one relaxed atomic step, and returns the old word. The function may call
+/// `change` more than once.
 ///
 /// ```
 /// use backend_api::racy;

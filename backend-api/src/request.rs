@@ -5,7 +5,8 @@
 
 use crate::{DeviceSpan, Elements, HostSpan, LaunchView};
 
-/// One copy of a copy request: `bytes` bytes between host and device, or between device memory.
+/// One copy of a copy request: `bytes` bytes from host to device, from device to host, or within device
+/// memory.
 ///
 /// ```
 /// use backend_api::{Commit, Device, HostMemory, Request, Transfer};

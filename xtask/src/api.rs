@@ -48,8 +48,8 @@ impl Records {
         Ok(())
     }
 
-    /// Writes the records, or compares the items with them. The error lists removed and added lines, and the
-    /// command that updates the records.
+    /// If `record` is true, writes the records. Otherwise compares the items with the records; the error
+    /// lists removed and added lines, and the command that updates the records.
     pub fn settle(&self, sh: &Shell, record: bool) -> Result<()> {
         if record {
             sh.remove_path(FOLDER)?;

@@ -83,14 +83,15 @@ pub struct BenchArgs {
     /// Threads that use the array. Default: one per core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Measures only the array, each time that a driver asks for it: for `cargo xtask gate` and `compare`.
+    /// Measures only the array, each time that the parent process requests it: for `cargo xtask gate` and
+    /// `compare`.
     #[arg(long, conflicts_with_all = ["peer", "json", "record"])]
     pub in_turns: bool,
     /// Builds the arrays with checksums of pages.
     #[arg(long)]
     pub checksums: bool,
-    /// Compares only the defaults with other page lengths, numbers of channels and read-ahead, set by
-    /// hand, and with the advice of the devices' profiles.
+    /// Compares only the defaults with other page lengths, numbers of channels (shares of a device) and
+    /// read-ahead, set by hand, and with the advice of the devices' profiles.
     #[arg(long, conflicts_with_all = ["only", "peer"])]
     pub tuning: bool,
 }

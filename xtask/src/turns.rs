@@ -24,10 +24,10 @@ const OUTSIDE: usize = 2;
 const TURN: (f64, usize) = (0.1, 4);
 /// The maximum number of turns of a process. A row with little noise takes one.
 const TURNS: usize = 4;
-/// The noise above which a row is measured again; after the last time, the row is not judged.
+/// The noise above which the command measures a row again. A row that stays noisier is not judged.
 pub const NOISE_MOST: f64 = 0.05;
 
-/// The times of two programs for one row, one for each process.
+/// The times of the programs OLD and NEW for one row (workload), one for each process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Times {
     /// The times of OLD.
@@ -42,12 +42,14 @@ impl Times {
         interval(&self.new, &self.old)
     }
 
-    /// Returns the ratio between the times of different processes of OLD, in the same form.
+    /// Returns the ratio of OLD's times to OLD's own times: lower end of the 95 % interval, median, upper
+    /// end.
     pub fn old_to_old(&self) -> [f64; 3] {
         interval(&self.old, &self.old)
     }
 
-    /// Returns the machine's noise: the greatest distance from 1 within the interval of OLD against itself.
+    /// Returns the machine's noise: the greatest distance from 1 in the 95 % interval of OLD's times to
+    /// themselves.
     pub fn noise(&self) -> f64 {
         let [low, _, high] = self.old_to_old();
         (1.0 - low).max(high - 1.0)
@@ -84,7 +86,7 @@ fn interval(times: &[f64; PROCESSES], to: &[f64; PROCESSES]) -> [f64; 3] {
     [OUTSIDE, ratios.len() / 2, ratios.len() - 1 - OUTSIDE].map(|rank| ratios[rank])
 }
 
-/// Serves a driver in a program: measures the row `name` each time that the driver asks for it.
+/// Runs in a measured program: measures the row `name` each time that the parent process requests it.
 ///
 /// `time` measures once, and returns the time of a unit of work in seconds, or in any unit that all builds
 /// of the program share.

@@ -231,8 +231,8 @@ impl<'a> Scene<'a> {
         Partial::list(&words(&bytes))
     }
 
-    /// Writes bytes to device memory and to its expected contents. Waits for the copy. It uses another host
-    /// buffer.
+    /// Writes bytes to device memory by a copy from a separate host buffer, and to the expected contents.
+    /// Waits for the copy.
     #[track_caller]
     pub fn put(&mut self, to: usize, bytes: &[u8]) {
         self.mirror.write(0, bytes);
@@ -259,7 +259,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Writes bytes to host memory at byte `at`, and to the expected contents. No work in flight may read
-    /// them.
+    /// this host memory.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
         self.write_host_expected(at, bytes);

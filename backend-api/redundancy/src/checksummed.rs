@@ -22,15 +22,15 @@ use backend_api::{
 /// instead of returning a wrong value.
 ///
 /// Each buffer is divided into units of a given length. When a request copies a whole unit to or from the
-/// host, the wrapper stores its checksum (64 bits of XXH3). A copy of a whole unit within device memory
-/// copies the checksum. A write to a part of a unit, or by the device itself (fills, kernels, scatters),
-/// invalidates the checksum; the next copy of the whole unit computes a new one. The wrapper does not verify
-/// reads by the device itself, or copies of parts of a unit.
+/// host, the wrapper stores the unit's checksum (64 bits of XXH3). A copy of a whole unit within device
+/// memory copies the checksum. A write to a part of a unit, or by the device itself (fills, kernels,
+/// scatters), invalidates the checksum; the next copy of the whole unit computes a new one. The wrapper does
+/// not verify reads by the device itself, or copies of parts of a unit.
 ///
-/// - A copy of whole units takes the time to read the bytes once more on the host: uploads before the
-///   submission, downloads in the thread that observes the end, such as in [`poll`](Device::poll). The bytes
-///   of a corrupted unit do arrive in host memory. The unit is valid again after the program has written all
-///   of it.
+/// - The wrapper reads the bytes of whole units on the host to compute checksums: for an upload before the
+///   submission, for a download in the thread that observes its end, such as in [`poll`](Device::poll). The
+///   bytes of a corrupted unit do arrive in host memory. The unit is valid again after the program has
+///   written all of it.
 /// - Host memory that is copied to the device must not change until the copy is done. A copy of memory to
 ///   which unordered work writes at the same time may fail as corrupted.
 /// - A unit takes 16 bytes of RAM. A scatter reads its list of indices once more on the host. The device has

@@ -35,9 +35,9 @@ use wakers::DeferringCall;
 /// - The mirror sends **writes** to all devices; a write is done when all devices have executed it. It sends
 ///   **reads** to the least busy device.
 /// - **Computations and launches that write** run on all devices if all devices compute the same bytes.
-///   Devices of one model do, unless the kernel uses atomics or group memory, because their results depend on
-///   the order of threads. Otherwise one device runs the work; the call waits, and copies the written bytes
-///   to the other devices.
+///   Devices of one model do. An exception are kernels with atomics or group memory, whose results can depend
+///   on the order of threads. Otherwise one device runs the work; the call waits, and copies the written
+///   bytes to the other devices.
 /// - The mirror no longer uses **a lost device**. Another device repeats its unfinished reads; the other
 ///   devices have executed the writes anyway. No call or ticket fails because of the loss, with one
 ///   exception: work that ran on one device fails if this device is lost before its results are copied to the

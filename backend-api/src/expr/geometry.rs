@@ -13,13 +13,13 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
-    /// Number of elements of the channel before element 0 of the request.
+    /// Number of elements in the channel (share of the array's pages) before element 0 of the request.
     pub first: u64,
     /// Number of elements of a page; at least 1.
     pub page_len: u64,
-    /// Index of the channel whose elements the request covers.
+    /// Index of the channel (share of the array's pages) whose elements the request covers.
     pub channel: u64,
-    /// The number of channels; at least 1.
+    /// The number of channels (shares of the array's pages); at least 1.
     pub channels: u64,
 }
 

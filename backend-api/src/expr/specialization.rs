@@ -30,13 +30,13 @@ use crate::kernel::{Builtin, Op, Reg, ScalarFunction};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Specialization {
-    /// [Operations](super::Program::ops) of the program, normalised: requests with the same kernels have
-    /// equal operations. A literal that is a kernel parameter has the bits 0. A `FieldEquals` has no offset
-    /// and no value. A read of the element's index replaces each operation that the task does not need.
+    /// [Operations](super::Program::ops) of the program in a normal form, so that requests differ here only
+    /// if they need different kernels: literals that are kernel parameters have the bits 0, a `FieldEquals`
+    /// has the offset 0 and an empty value, and each unused operation is replaced by `Builtin::Index`.
     pub ops: Vec<Op>,
     /// Type of each value.
     pub types: Vec<Type>,
-    /// For each operation: true if the task uses its result.
+    /// For each operation: true if the [`task`](Self::task) (such as a sum) depends on its result.
     pub needed: Vec<bool>,
     /// For each operation: the index of its kernel parameter, if it is a literal that the kernels take as a
     /// parameter. A `FieldEquals` has two parameters: bytes 0..8 and 8..16 of its value, repeated if the
@@ -44,9 +44,11 @@ pub struct Specialization {
     pub literals: Vec<Option<usize>>,
     /// The kernels' operation on the program's values, such as a sum.
     pub task: Task,
-    /// Page length in the [`Geometry`](super::Geometry) of the request if the task needs indices; else 1.
+    /// If the [`task`](Self::task) needs element indices, the page length in the request's
+    /// [`Geometry`](super::Geometry); else 1.
     pub page_len: u64,
-    /// Number of channels in the request's [`Geometry`](super::Geometry) if the task needs indices; else 1.
+    /// If the task needs element indices, the number of channels (shares of the array's pages) in the
+    /// [`Geometry`](super::Geometry); else 1.
     pub channels: u64,
 }
 

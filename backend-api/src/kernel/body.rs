@@ -282,8 +282,8 @@ pub enum Scope {
 /// The operation of an atomic: a relaxed read-modify-write, an acquiring read, or a releasing write.
 ///
 /// If an item (GPU thread) *acquires* a value that another item has *released*, it then sees all writes that
-/// the other item had made or seen before. If that item had passed a barrier, this includes the earlier
-/// writes of its group.
+/// the other item had made or seen before. If the releasing item had passed a barrier, this includes all
+/// writes of its group before the barrier.
 ///
 /// ```
 /// use backend_api::kernel::{Reg, Rmw, Type};

@@ -14,9 +14,10 @@ use crate::{Error, ErrorKind, OverTime, Result};
 /// elements, without alignment; bools are bytes of 0 and 1. The function writes one result for each element
 /// to `results`.
 ///
-/// If an element takes longer than the limit, or an element of the same request has done so elsewhere, the
-/// function returns early; the remaining results are unspecified. If one of its own elements was the first to
-/// exceed the limit, it returns the number of this element. The limit is `None` for functions without loops.
+/// If an element takes longer than the limit, here or in another thread of the same request, the function
+/// returns early; the remaining results are unspecified. If an element of this call was the first to exceed
+/// the limit, the function returns the number of the element. The limit is `None` for functions without
+/// loops.
 ///
 /// ```
 /// use backend_api::kernel::HostFunction;

@@ -32,8 +32,8 @@ impl Body {
     }
 
     /// Returns the numbers of the loops that all items (threads) of a group enter, repeat and leave together,
-    /// in ascending order. A launch's budget counts the iterations of these loops separately. Returns an
-    /// empty list if the items do not [synchronise](Self::meets).
+    /// in ascending order. A launch's budget (maximum number of iterations) counts these loops separately.
+    /// Returns an empty list if the items do not [synchronise](Self::meets).
     #[must_use]
     pub fn common_loops(&self) -> Vec<u32> {
         let Some(common) = self.common() else { return Vec::new() };

@@ -106,8 +106,8 @@ impl Timeline {
     /// Marks all work up to `value` as done, and `value` itself as failed if the outcome is an error.
     ///
     /// Callers complete values in ascending order: the call ignores a value that is not greater than the
-    /// completed values, even with an error. After [`lose`](Self::lose), a worker may therefore still
-    /// complete its work.
+    /// completed values, even with an error. [`lose`](Self::lose) completes all values, so a worker may still
+    /// call this method afterwards.
     ///
     /// The wakers of completed values run in this thread before the call returns, and may call the device.
     /// The caller must therefore hold no lock that the device needs, unless [`wake`](Self::wake) cannot have

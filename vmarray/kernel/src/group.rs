@@ -84,10 +84,10 @@ pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>,
     sum
 }
 
-/// One step of a radix sort: returns the next position for the item's digit, of `bits` bits. `next[first +
-/// digit]` counts the positions of a digit. The function adds to it the number of the subgroup's 32 lanes
-/// with the digit. It returns the old count plus the number of lower lanes with the digit, so equal digits
-/// keep their order. Each subgroup passes its own `first`.
+/// One step of a radix sort: returns a position for the item's digit, which has `bits` bits. `next[first +
+/// digit]` is the digit's next free position. Each subgroup (32 lanes) advances it by the number of its lanes
+/// with this digit. These lanes get the passed positions in the order of the lanes, so equal digits keep
+/// their order. Each subgroup passes its own `first`.
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};

@@ -42,7 +42,8 @@ pub enum InferredSlot {
     Callee(fn() -> Definition),
 }
 
-/// A slot, or a tuple of slots: the parameter types of a kernel's closure for inference.
+/// A slot (a position in a kernel whose type or callee rustc infers), or a tuple of slots: the parameter
+/// types of a kernel's closure for inference.
 pub trait Slots {
     /// Appends the contents of the slot or slots to a list.
     fn append(into: &mut Vec<InferredSlot>);
@@ -78,7 +79,8 @@ macro_rules! tuples {
 }
 tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// Returns the inferred contents of the slots that are a closure's parameters. Does not call the closure.
+/// Returns the inferred types and callees of the slots, which are the closure's parameters. Does not call the
+/// closure.
 pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<InferredSlot> {
     let mut slots = Vec::new();
     S::append(&mut slots);
@@ -122,7 +124,7 @@ pub fn constant<T: KernelType>(value: T) -> NamedConstant {
 pub struct Definition {
     /// The syntax tree of the function.
     pub tree: &'static Tree,
-    /// The types and callees that rustc inferred, one for each slot.
+    /// The types and callees that rustc inferred, one for each slot (position in the function).
     pub slots: Vec<InferredSlot>,
     /// The types that the function names. The syntax tree refers to them by index.
     pub types: Vec<Layout>,

@@ -10,7 +10,7 @@ use crate::interpret::InterpreterArgument;
 use crate::source::{Item, LaunchArguments};
 use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 
-/// The place (position) of an item: the indices of its element along the `N` axes of the result.
+/// The position of an item (GPU thread): the indices of its element along the `N` axes of the result.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, run_on_host};
@@ -113,7 +113,7 @@ impl<const N: usize> std::ops::Index<usize> for At<N> {
 }
 
 impl At<1> {
-    /// Creates the place of the item whose element has this index.
+    /// Creates the position of the item whose element has this index.
     #[must_use]
     pub const fn of(index: usize) -> Self {
         Self { position: [index], shape: [usize::MAX] }
@@ -148,7 +148,7 @@ impl At<1> {
         group_ops::never()
     }
 
-    /// Returns the place `by` elements after this place, or before it if `by` is negative.
+    /// Returns the position `by` elements after this position, or before it if `by` is negative.
     #[inline(always)]
     #[must_use]
     pub const fn plus(self, by: isize) -> Self {
@@ -160,7 +160,7 @@ impl At<1> {
 macro_rules! several_axes {
     ($($N:literal)*) => { $(
         impl At<$N> {
-            /// Returns the place with these indices, in a result with this shape.
+            /// Returns the position with these indices, in a result with this shape.
             #[must_use]
             pub const fn within(position: [usize; $N], shape: [usize; $N]) -> Self {
                 Self { position, shape }
@@ -173,11 +173,11 @@ macro_rules! several_axes {
                 self.shape
             }
 
-            /// Returns the item's place in its group, in a kernel with `group = [..]` of as many axes. A
-            /// group is a tile of the result. Tiles at the far edges contain padding items, which have no
-            /// element. Padding items run like other items, because they can then load elements for their
-            /// group. Their reads out of bounds return zero, and their [`set`](crate::Own::set) has no
-            /// effect.
+            /// Returns the item's position in its group (thread block), in a kernel with `group = [..]` of as
+            /// many axes. A group is a tile of the result. Tiles at the far edges contain padding items,
+            /// which have no element. Padding items run like other items, because they can then load elements
+            /// for their group. Their reads out of bounds return zero, and their [`set`](crate::Own::set) has
+            /// no effect.
             ///
             /// # Panics
             /// If the program calls the kernel's function instead of launching the kernel. `group`, `groups`
@@ -205,7 +205,7 @@ macro_rules! several_axes {
                 group_ops::never()
             }
 
-            /// Returns the place `by[axis]` elements after this place along each axis, or before it if
+            /// Returns the position `by[axis]` elements after this position along each axis, or before it if
             /// `by[axis]` is negative.
             #[inline(always)]
             #[must_use]

@@ -325,7 +325,7 @@ impl<T: ElementMemory> Shared<T> {
 impl<T: Atomic> Shared<T> {
     /// Reads an element that another item [releases](Self::release). If this item reads the released value,
     /// it then sees all elements that the other item had written before. If the other item had passed a
-    /// `barrier()`, it also sees the earlier writes of that item's whole group.
+    /// `barrier()`, this item also sees the other group's writes before the barrier.
     ///
     /// ```
     /// use vmarray_kernel::{At, Own, Shared, kernel, run_on_host};

@@ -7,7 +7,7 @@ use crate::place::{Domain, DomainAxis, PlaceCursor};
 use backend_api::kernel::{HostItems, HostView};
 use std::ops::Range;
 
-/// One of the items that a call of the host form runs.
+/// One item (simulated GPU thread) of a call that runs a kernel as a Rust function on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     /// Number of the item, counted from the first item of the call.

@@ -89,8 +89,9 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
     }
 }
 
-/// The elements around an item's own position, which a kernel reads by place: `of[at]`, `of[at.plus(1)]`. The
-/// launch sets the maximum distance (halo), and a boundary mode for positions beyond the edges of the array.
+/// The elements around an item's own position, which a kernel reads by position: `of[at]`, `of[at.plus(1)]`.
+/// The launch sets the maximum distance (halo), and a boundary mode for positions beyond the edges of the
+/// array.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Window, run_on_host};

@@ -41,7 +41,7 @@ pub struct Callee {
     pub arguments: usize,
 }
 
-/// Returns the name of the generated variable for the slot `number`.
+/// Returns the name of the generated variable for the slot `number` (whose type rustc infers).
 pub fn slot_name(number: usize) -> syn::Ident {
     format_ident!("slot_{number}", span = Span::mixed_site())
 }
@@ -131,8 +131,8 @@ impl BodyTranslation<'_> {
         GeneratedCode::same(quote!(#k::never()), quote!(#k::TreeExpr::Bool(false)))
     }
 
-    /// Translates an expression to a value. Records an error if the expression is a view or place parameter,
-    /// because kernels can use only its methods and elements as values.
+    /// Translates an expression to a value. Records an error if the expression is a view or a position (`At`)
+    /// parameter, because kernels can use only its methods and elements as values.
     pub fn value(&mut self, expr: &Expr) -> GeneratedCode {
         match self.view(expr) {
             Some((name, view)) => self.error(expr, view.as_value(&name)),

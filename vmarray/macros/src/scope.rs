@@ -10,7 +10,7 @@ pub struct Local {
     pub number: u16,
     /// True for a parameter whose type begins with `&`.
     pub is_reference: bool,
-    /// The kind of the parameter, if the variable is a view or place parameter.
+    /// The kind of the parameter, if the variable is a view (array) or position parameter.
     pub view: Option<ViewParameter>,
 }
 

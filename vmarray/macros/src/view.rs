@@ -3,7 +3,7 @@
 use quote::ToTokens;
 use syn::{Expr, GenericArgument, Lit, PathArguments, Type};
 
-/// The kind of a view or place parameter of a kernel function.
+/// The kind of a view (array) or position parameter of a kernel function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewParameter {
     /// `At<N>`; `None` if `N` is a const parameter.
@@ -22,7 +22,7 @@ pub enum ViewParameter {
 }
 
 impl ViewParameter {
-    /// Returns the kind of a parameter with this type; `None` if it is neither a view nor a place.
+    /// Returns the kind of a parameter with this type; `None` if it is neither a view (array) nor a position.
     pub fn of(of: &Type) -> Option<Self> {
         match of {
             Type::Reference(reference) => Self::named(&reference.elem, reference.mutability.is_some()),
@@ -136,7 +136,7 @@ impl ViewParameter {
     }
 
     /// Returns the error text for a read of an element by an index, or `None` if the view supports this read.
-    /// If the index is a place, `at` has its name and kind.
+    /// If the index is a position parameter, `at` has its name and kind.
     pub fn by_index(self, name: &str, at: Option<(&str, Self)>, index: &Expr) -> Option<String> {
         match (self, at) {
             (Self::Own { .. }, _) => Some(format!(

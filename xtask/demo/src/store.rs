@@ -54,7 +54,7 @@ impl Hash {
 pub struct Lookup {
     /// The index of the strain.
     pub strain: usize,
-    /// Index of its first base in the codes of the strain.
+    /// Index of the subsequence's first base in the codes of the strain.
     pub place: usize,
     /// The number of bases.
     pub bases: usize,
@@ -67,7 +67,7 @@ pub struct Lookup {
 pub struct Hit {
     /// The index of the strain.
     pub strain: usize,
-    /// Index of its first base in the codes of the strain.
+    /// Index of the hit's first base in the codes of the strain.
     pub place: usize,
     /// The strand of the hit: true for the strand of the file.
     pub strand: Forward,
@@ -79,7 +79,7 @@ pub struct Store<'a> {
     pub rows: &'a RaggedArray<u32>,
     /// The genome, which is strain 0.
     pub genome: &'a Genome,
-    /// The number of strains; strain 0 is the file itself.
+    /// The number of strains (mutated copies of the genome); strain 0 is the genome itself.
     pub strains: usize,
 }
 

@@ -20,8 +20,8 @@ pub struct ManagedMemory<T> {
 unsafe impl<T: Sync> Sync for ManagedMemory<T> {}
 
 impl<T: Payload> ManagedMemory<T> {
-    /// Allocates about `bytes` bytes, on the GPU; `None` if arrays are not on a CUDA GPU, or if it has no
-    /// managed memory.
+    /// Allocates about `bytes` bytes, on the GPU; `None` if arrays are not on a CUDA GPU, or if the GPU has
+    /// no managed memory.
     pub fn new(setup: &Setup, bytes: usize) -> Result<Option<Self>> {
         // SAFETY: checks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };

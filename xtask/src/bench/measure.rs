@@ -20,7 +20,7 @@ pub struct Sample {
 }
 
 impl Unit {
-    /// Converts a repetition to its result in this unit.
+    /// Returns the result of a repetition in this unit: the rate of the work, or the time of one operation.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
         let (_, scale, is_time) = self.parts();
@@ -50,8 +50,8 @@ impl Series {
     }
 }
 
-/// Repeats `run`: once as a warm-up, then at least twice, until the effort is spent. If a repetition takes
-/// very long, runs it only once.
+/// Repeats `run`: once as a warm-up, then at least twice, up to the number and time of `effort`. If a
+/// repetition takes very long, runs it only once.
 ///
 /// A long warm-up counts as a repetition.
 pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Result<Series> {

@@ -122,8 +122,8 @@ fn on_slices(parts: Vec<(usize, &mut [u32])>, run: impl Fn(usize, &mut [u32]) + 
     })
 }
 
-/// Computes the sum of all words, as every scan does. It adds four sums, because the latency of dependent
-/// additions would limit the loop.
+/// Computes the sum of all words, as every scan does. Uses four partial sums, because each addition to a
+/// single sum would have to wait for the previous one.
 pub fn sum(words: &[u32]) -> u64 {
     let mut sums = [0_u64; 4];
     for piece in words.chunks(1 << 16) {

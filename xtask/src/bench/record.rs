@@ -72,7 +72,7 @@ pub struct Row {
     /// Number and length of the repetitions.
     #[serde(skip)]
     pub effort: Effort,
-    /// True if only the array is measured, each time that a driver asks for it (see `turns`).
+    /// True if only the array is measured, each time that the parent process requests it (see `turns`).
     #[serde(skip)]
     pub is_in_turns: bool,
     /// The results of the contenders. The array is the first if it was measured.

@@ -97,7 +97,7 @@ impl Row {
         Ok(())
     }
 
-    /// Adds the number of bytes that a source copied for each byte of the work.
+    /// Adds the number of bytes that a source (memory of the program) copied for each byte of the work.
     pub fn count_source(&mut self, total: &ChannelStats, series: &Series) {
         let amount = series.amount.max(1.0);
         self.count([

@@ -18,7 +18,7 @@ pub struct Setup {
     pub threads: usize,
     /// True if all sizes are small, and all repetitions short.
     pub quick: bool,
-    /// True if only the arrays are measured, each time that a driver asks for it (see `turns`).
+    /// True if only the arrays are measured, each time that the parent process requests it (see `turns`).
     pub is_in_turns: bool,
     /// True if pages of the arrays have checksums.
     pub checksums: bool,

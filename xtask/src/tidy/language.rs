@@ -47,7 +47,7 @@ pub struct Counts {
 }
 
 impl Budget {
-    /// Reads the budget of this workspace.
+    /// Reads the budget of this workspace: the maximum number of lines that may contain each word.
     pub fn read() -> Result<Self> {
         let text = std::fs::read_to_string(project::root().join(FILE)).context(FILE)?;
         toml::from_str(&text).context(FILE)
@@ -106,8 +106,8 @@ impl Budget {
         }
     }
 
-    /// Lowers the budgets in the file to the present counts. Comments and the order of the file do not
-    /// change.
+    /// Lowers the maximum number of lines of each word in the budget file to the present count. Keeps the
+    /// comments and the order of the file.
     pub fn tighten(&self, counts: &Counts) -> Result<()> {
         let path = project::root().join(FILE);
         let text = std::fs::read_to_string(&path)?;

@@ -57,7 +57,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Reads the budget of this workspace.
+    /// Reads the budget of this workspace: the maximum of each count.
     pub fn read() -> Result<Self> {
         let text = std::fs::read_to_string(project::root().join(FILE)).context(FILE)?;
         toml::from_str(&text).context(FILE)
@@ -153,7 +153,7 @@ impl Budget {
         }
     }
 
-    /// Lowers the budget to the present numbers, in its file.
+    /// Lowers each maximum in the budget file to the present count.
     pub fn tighten(&self, present: &Self) -> Result<()> {
         let path = project::root().join(FILE);
         let text = std::fs::read_to_string(&path)?;

@@ -16,7 +16,7 @@ use backend_api::kernel::{
 const CALLS_MAX: usize = 64;
 
 impl Lower {
-    /// Lowers a call of the kernel function that rustc inferred for a slot.
+    /// Lowers a call of the kernel function that rustc inferred for a slot (a position in the source).
     pub fn call_slot(&mut self, slot: u16, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         match self.frame()?.definition.slots.get(usize::from(slot)) {
             Some(InferredSlot::Callee(define)) => {

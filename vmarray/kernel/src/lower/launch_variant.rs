@@ -194,8 +194,8 @@ pub struct LaunchVariant {
     pub is_part: bool,
     /// True if 32 bits suffice to compute positions: see [`SHORT_MAX`].
     pub is_short: bool,
-    /// True if the pages are striped over several channels, and each run has only the groups of one channel.
-    /// The group numbers in a run then have gaps.
+    /// True if the pages are striped over several channels (shares of devices), and each run (part of the
+    /// launch) has only the groups of one channel. The group numbers in a run then have gaps.
     pub is_striped: bool,
     /// True if the kernel stores the values that items return.
     pub returns: bool,

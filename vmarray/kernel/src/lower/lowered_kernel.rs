@@ -90,7 +90,8 @@ impl LoweredKernel {
         Error::new(kind, self.name, file, line, detail.to_owned())
     }
 
-    /// Returns the index out of bounds in a report, as the source computed it; it may be negative in windows.
+    /// Returns the index out of bounds in a report, as the kernel's source computed it. The index may be
+    /// negative for a [`Window`](crate::Window), whose elements are read by relative position.
     #[doc(hidden)]
     #[must_use]
     pub fn index_of(&self, report: &Report) -> i128 {
