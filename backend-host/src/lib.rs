@@ -2,7 +2,7 @@
 //!
 //! | device | memory | purpose |
 //! |---|---|---|
-//! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
+//! | [`HostDevice`] | host RAM with a limit, queues and threads | machines without a GPU; tests at full speed |
 //! | [`SimulatedDevice`] | host RAM; seeded delays and failures in virtual time | tests of failures and orders |
 //!
 //! Both implement the device contract in [`backend_api`] and pass its conformance suite. The crate

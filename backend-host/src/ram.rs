@@ -13,7 +13,7 @@ use crate::error;
 use crate::memory::{Map, Wiping};
 use crate::storage::Storage;
 
-/// The memory budget of a device: counts the allocated bytes.
+/// The memory budget (maximum of allocated bytes) of a device: counts the allocated bytes.
 #[derive(Debug)]
 pub struct Capacity {
     total_bytes: u64,
@@ -22,12 +22,12 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Creates a budget of `total_bytes` bytes, all free.
+    /// Creates the budget of a device that can allocate `total_bytes` bytes.
     pub fn new(total_bytes: u64, wiping: &Arc<Wiping>) -> Self {
         Self { total_bytes, account: Arc::default(), wiping: Arc::clone(wiping) }
     }
 
-    /// Returns the size of the budget in bytes.
+    /// Returns the number of bytes that can be allocated in all.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
@@ -46,7 +46,7 @@ impl Capacity {
 /// there with vectorised code.
 #[derive(Debug)]
 pub struct Ram {
-    // Drop order: unmap the memory before the budget counts it as free.
+    // Drop order: unmap the memory before `shares` returns its bytes to the device's budget.
     map: Map,
     bytes: AtomicU64,
     /// The maximum length in bytes. The map has this length, limited to the size of the device.

@@ -113,8 +113,8 @@ impl Pool {
         Arc::new(Self { width: threads.threads_max, threads, gate: OnceLock::new(), shared: None })
     }
 
-    /// Returns a pool that shares the threads of the process with other such pools. At most `width` threads
-    /// share a request.
+    /// Returns a pool that uses the worker threads of the process, together with other such pools. At most
+    /// `width` threads work on one request.
     pub fn shared(width: usize) -> Arc<Self> {
         let shared = &mut *SHARED.lock();
         let process = std::process::id();
@@ -128,13 +128,14 @@ impl Pool {
         Arc::new(Self { threads, width: width.max(1), gate, shared: Some(owner) })
     }
 
-    /// Makes each later request lock `gate` for reading while it runs. While a thread locks it for writing,
-    /// no request is half done.
+    /// Makes each later request lock `gate` for reading while it runs. So while another thread locks `gate`
+    /// for writing, no request is half done.
     pub fn pass_through(&self, gate: Arc<RwLock<()>>) {
         let _ = self.gate.set(gate);
     }
 
-    /// Locks the gate of [`pass_through`](Self::pass_through) for reading, if one is set.
+    /// Locks the lock of [`pass_through`](Self::pass_through) for reading, if there is one: a request is
+    /// about to run.
     pub fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.gate.get().map(|gate| gate.read())
     }

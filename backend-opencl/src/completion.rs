@@ -72,8 +72,8 @@ impl fmt::Debug for Mark {
 }
 
 impl Mark {
-    /// Creates the mark of a submission: its ticket value and last event. If the driver reports a failure,
-    /// the mark gets an error of this kind.
+    /// Creates the mark (ticket value and last event) of a submission. If the driver reports a failure, the
+    /// ticket gets an error of kind `kind`.
     pub fn new(
         value: u64,
         event: Event,

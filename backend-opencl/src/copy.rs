@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
     fn enqueue(&self, submission: &mut OpenClSubmission<'_>) -> Result<()> {
         let start = self.first.at;
         // If the kernel accesses host memory in place, offsets count from the start of the kernel argument.
-        // In scratch memory, offsets count from the start of the run.
+        // In scratch memory, offsets count from the first byte of these copies.
         let in_place = self.host.for_kernels();
         let place = |at: u64| match in_place {
             Some((_, from)) => from + at,

@@ -404,7 +404,7 @@ fn pci_address(device: Asked, khronos: bool, nvidia: bool, amd: bool) -> Option<
         return Some(text(domain, bus, slot, function));
     }
     if nvidia && let Some(bus) = device.query::<u32>(CL_DEVICE_PCI_BUS_ID_NV) {
-        // One number encodes slot and function, as `devfn` does in the Linux kernel.
+        // The number encodes PCI slot and function, like `devfn` in the Linux kernel.
         let slot = device.query::<u32>(CL_DEVICE_PCI_SLOT_ID_NV).unwrap_or(0);
         let domain = device.query::<u32>(CL_DEVICE_PCI_DOMAIN_ID_NV).unwrap_or(0);
         return Some(text(domain, bus, slot >> 3, slot & 7));

@@ -89,8 +89,8 @@ impl Default for OpenClOptions {
 }
 
 impl OpenClOptions {
-    /// Creates the default options: no budget, the driver's own largest allocation, kernels cached in the
-    /// user's cache folder.
+    /// Creates the default options: all memory of the device, the driver's own largest allocation, kernels
+    /// cached in the user's cache folder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

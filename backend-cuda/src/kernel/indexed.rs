@@ -128,7 +128,8 @@ fn launch(
     let blocks = u64::from(core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
     let total = count * request.stride;
     let tile_bytes = tile_bytes(request.stride, total, blocks);
-    // The first tile begins at a whole word, which may begin some bytes before the first value.
+    // The first tile (range of values) begins at a whole word, which may begin some bytes before the first
+    // value.
     let shift = values & ((1 << word.max(2)) - 1);
     let tiles = (total + shift).div_ceil(tile_bytes);
     let mut bases = [0; LaunchView::BASES_MAX];

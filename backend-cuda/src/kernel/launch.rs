@@ -60,7 +60,7 @@ pub(crate) fn run(
         // Only whole warps process several items per thread, so round down.
         pieces -= pieces % u64::from(WARP);
     }
-    // Divide the work into blocks of several rows; each warp of a block takes one row.
+    // Divide the work into thread blocks of several rows (ranges of elements); each warp processes one row.
     let even_pieces = pieces / u64::from(WARP * ROWS) / pitch.max(1) * pitch;
     let items = launch.items - pieces * (lanes - 1);
     let at_once = built.blocks.map_or(u32::MAX, |blocks| core.card.multiprocessors.saturating_mul(blocks));

@@ -166,7 +166,7 @@ impl Text {
         }
     }
 
-    /// Writes code that loads the low bits of the 64-bit kernel parameter at `place`.
+    /// Writes code that loads the low bits of a 64-bit kernel parameter. `place` is its PTX address.
     pub fn parameter(&mut self, of: Type, name: &str, place: &str) {
         if of == Type::Bool {
             let word = self.temporary("b32");
@@ -240,8 +240,8 @@ impl Text {
     /// (the share of the array's pages on one device).
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // The index includes the pages of the other channels: `number + (page * (channels - 1) + channel) *
-        // page_len`.
+        // The pages of an array go to its channels in turn, so the index is `number + (page * (channels - 1)
+        // + channel) * page_len`.
         if channels == 1 {
             emit!(self, "mad.lo.u64 {name}, {channel}, 0x{page_len:X}, {number}");
             return;

@@ -28,7 +28,7 @@ use crate::worker::Crew;
 
 #[derive(Debug)]
 pub(crate) struct ComputeJob<M> {
-    /// Location in device memory of each source's first element.
+    /// For each operand of the computation: the location of its first element in device memory.
     pub sources: Vec<MemoryPlace<M>>,
     /// Location in host memory for the result, if the computation has one.
     pub answer: Option<MemoryPlace<HostMemoryPiece>>,
@@ -36,7 +36,8 @@ pub(crate) struct ComputeJob<M> {
 }
 
 impl<M: Storage> ComputeJob<M> {
-    /// Creates a computation from a request and the memory of its sources and its result.
+    /// Creates a computation from a request. `sources` and `answer` are the memory of its operands and its
+    /// result.
     pub fn new(
         compute: &Compute<'_>,
         sources: Vec<MemoryPlace<M>>,

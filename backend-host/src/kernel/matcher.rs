@@ -83,7 +83,8 @@ impl Matcher {
         /// an overflow.
         macro_rules! count_dense {
             (u8, $fields:ident, $value:ident) => {{
-                // The compiler vectorises one counter for each lane, but not a single byte counter.
+                // Use 64 byte counters: the compiler vectorises them, but not a loop with a single byte
+                // counter.
                 const LANES: usize = 64;
                 let (rows, rest) = $fields.as_chunks::<LANES>();
                 let mut matches = rest.iter().filter(|field| field[0] == $value).count() as u64;

@@ -41,8 +41,8 @@ struct Piece {
 }
 
 fn checksum(page: u64, bytes: &[u8]) -> u64 {
-    // 0 marks an unknown checksum, so replace 0 by 1. The page number is the seed: the check also detects a
-    // page in a wrong place.
+    // 0 marks an unknown checksum, so replace 0 by 1. The page number is the seed: the check then also
+    // detects a page that was stored as another page.
     XxHash3_64::oneshot_with_seed(page, bytes).max(1)
 }
 

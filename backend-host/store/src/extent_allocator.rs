@@ -1,4 +1,5 @@
-//! Extent allocator: allocates and frees ranges of numbered places, such as the page slots of a store's file.
+//! Extent allocator: allocates and frees ranges of numbered units, such as page-sized parts of a store's
+//! file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,8 +17,8 @@ pub(crate) struct ExtentAllocator {
 }
 
 impl ExtentAllocator {
-    /// Creates an allocator of numbered places, in which all except `used` are free. `used` must be sorted
-    /// and without duplicates.
+    /// Creates an allocator of numbered places (units), in which all except `used` are free. `used` must be
+    /// sorted and without duplicates.
     pub fn except(used: impl IntoIterator<Item = u64>) -> Self {
         let (mut runs, mut end) = (BTreeMap::new(), 0);
         for place in used {

@@ -504,7 +504,8 @@ impl StoreDevice {
         self.engine.named(self.volume.set_metadata(metadata))
     }
 
-    /// The note: three numbers that the program stored with the last commit, or [set later](Self::set_note).
+    /// Returns the note: three numbers that the last commit stored, or that the program [set
+    /// later](Self::set_note).
     #[must_use]
     pub fn note(&self) -> [u64; 3] {
         self.volume.note()
@@ -548,8 +549,9 @@ impl StoreDevice {
         *self.next_share.lock() = Some(PageShare { number: 0, shares });
     }
 
-    /// Zeroes all pages of a [share](Self::share_out) after the first `kept_pages` pages. Then a longer
-    /// buffer does not show old contents. Has no effect on a read-only store.
+    /// Zeroes all pages of a [share](Self::share_out) (the pages of one buffer) after the first `kept_pages`
+    /// pages. So a buffer that is extended later does not show old contents. Has no effect on a read-only
+    /// store.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -575,7 +577,7 @@ impl StoreDevice {
         }
     }
 
-    /// Zeroes a page and frees its place in the file: at once if no [`sync`](Device::sync) has stored the
+    /// Zeroes a page and frees its part of the file: at once if no [`sync`](Device::sync) has stored the
     /// page, else with the next `sync`. Has no effect on a page of zeroes.
     ///
     /// ```
@@ -598,8 +600,9 @@ impl StoreDevice {
         }
     }
 
-    /// Returns the page number in the store of page `page` of share `share`, if the store has `shares`
-    /// [shares](Self::share_out). Groups of 64 consecutive pages alternate between the shares.
+    /// Converts page number `page` of share `share` to the page number in the store, if the store has
+    /// `shares` [shares](Self::share_out) (sets of pages, one for each buffer). 64 consecutive pages of the
+    /// store go to each share in turn.
     ///
     /// ```
     /// use vmarray_store::StoreDevice;

@@ -439,15 +439,16 @@ fn find(submission: &mut OpenClSubmission<'_>, work: &Work<'_>, answer: (&HostPi
     let multiple = core.kernels.group as u64 * packed.map_or(1, |(_, bytes)| 16 / bytes);
     let per_chunk = (chunk_bytes / bytes_each).max(1).next_multiple_of(multiple);
     let mut chunks = 0_u32;
-    // For each segment: the number of elements before its first whole vector (the head), the number of its
-    // chunks, and the number of chunks before it.
+    // For each segment (elements in one OpenCL buffer): the number of elements before its first whole vector
+    // (the head), the number of its chunks, and the number of chunks in earlier segments.
     let cut: Vec<(&Segment, u64, u32, u32)> = (work.segments.iter())
         .map(|segment| {
             let head = packed.map_or(0, |(source, bytes)| {
                 let (_, at) = segment.places[source];
                 (at.next_multiple_of(16) - at) / bytes
             });
-            // Chunk 0 also contains the head, so it exists even if no elements follow the head.
+            // Chunk 0 also contains the head (elements before the first whole vector), so it exists even if
+            // no elements follow.
             let body = segment.count.saturating_sub(head);
             let (here, before) = (body.div_ceil(per_chunk).max(1) as u32, chunks);
             chunks = chunks.saturating_add(here);

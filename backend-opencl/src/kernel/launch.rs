@@ -62,8 +62,9 @@ fn shape_of(core: &OpenClCore, launch: &Launch<'_>, views: &[ViewPlaces]) -> Res
         let detail = format!("the launch needs {wanted} {what}, but the device supports {most}");
         Err(Error::new(ErrorKind::Unsupported, OPERATION).with_detail(detail).on(&core.info))
     };
-    // On processors, one work-item runs a group, because of a bug in PoCL (at least 3.1): it treats variables
-    // as uniform in a group if branches in loops with barriers differ.
+    // On processors, one OpenCL work-item runs a whole group of the kernel. The reason is a bug in PoCL (at
+    // least 3.1): if branches in loops with barriers differ, PoCL treats variables as uniform in a
+    // work-group.
     let is_split = body.group_len.is_some() && core.info.kind == DeviceKind::Cpu;
     if !is_split {
         at_most("items of a group", body.group_len.unwrap_or(1).into(), core.traits.max_group as u64)?;

@@ -103,7 +103,7 @@ impl Listing {
             DriverArgument::U64(highest),
             DriverArgument::U64(elements_before),
             DriverArgument::Buffer(&self.list),
-            // Chunk 0 also contains the head, so it exists even if no elements follow the head.
+            // The list of indices begins after a header of two words.
             DriverArgument::U64(2),
         ]
     }

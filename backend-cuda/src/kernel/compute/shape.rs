@@ -20,7 +20,7 @@ pub(super) const VECTOR_BYTES: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SourceLayout {
     pub stride: u64,
-    /// The alignment in bytes of all elements of the source: 1, 2, 4 or 8.
+    /// The alignment in bytes of all elements of the operand: 1, 2, 4 or 8.
     pub align: u64,
     /// True if no thread writes to the source during the request.
     pub read_only: bool,
@@ -102,13 +102,15 @@ impl ProgramKey {
         u64::from(THREADS) * packed.map_or(8, |bytes| 4 * VECTOR_BYTES / bytes)
     }
 
-    /// Returns the cache key of a request's kernel, and its literals. `starts` are the sources' addresses.
+    /// Returns the cache key of a request's kernel, and the request's literals. `starts` are the operands'
+    /// addresses.
     pub fn new(compute: &Compute<'_>, starts: &[u64]) -> (Self, Vec<u64>) {
         let (program, mut literals) = Specialization::new(compute, LITERALS_MAX - 4);
         let head = head(compute, starts);
         let layout = |(at, start): (usize, &u64)| {
             let source = compute.sources[at];
-            // A source that overlaps a written source begins at the same address, so compare addresses only.
+            // Compare start addresses only: an operand that overlaps a written operand must begin at the same
+            // address.
             let written =
                 |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
             SourceLayout {

@@ -52,8 +52,8 @@ unsafe fn load(from: *const u8) -> __m256i {
 }
 
 impl Numbers {
-    /// Returns the numbers that the operation `value` loads from a source. Returns `None` if the vector code
-    /// of this module does not support their type, their stride or the processor.
+    /// Returns the numbers that the operation `value` loads from an operand. Returns `None` if the vector
+    /// code of this module does not support their type, their stride or the processor.
     pub fn new<M: Storage>(compute: &Compute<'_>, sources: &[MemoryPlace<M>], value: Reg) -> Option<Self> {
         let Op::Load { view, offset: 0, of, .. } = compute.program.ops()[value.at()] else { return None };
         let (source, of) = (usize::from(view), of.value());

@@ -40,7 +40,7 @@ pub(super) fn count_true(mask: &[u8]) -> u64 {
 fn count_here(mask: &[u8]) -> u64 {
     let (words, rest) = mask.as_chunks::<8>();
     let mut sum = rest.iter().map(|&one| u64::from(one)).sum();
-    // Each byte of a word is the sum of one lane. 255 additions of 1 do not overflow a byte.
+    // The eight bytes of a word are eight separate sums. 255 additions of 1 do not overflow a byte.
     for words in words.chunks(255) {
         let bytes = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
         sum += bytes.to_ne_bytes().into_iter().map(u64::from).sum::<u64>();

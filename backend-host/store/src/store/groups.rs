@@ -1,5 +1,5 @@
-//! Tests of groups of stores: files from different commits never open together, and after a crash all files
-//! open at the same commit.
+//! Tests of arrays in several store files: files from different commits never open together, and after a
+//! crash all files open at the same commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -266,7 +266,7 @@ fn files_of_two_moments_do_not_open() {
                     assert!(!of.is_empty(), "{words}: a mixture");
                     whole += 1;
                     drop(volumes);
-                    // Continue the group from this state.
+                    // Open the files in this state for writing, and continue with them.
                     let volumes = open(&disks, false).unwrap();
                     assert_eq!(state(&volumes).unwrap(), found, "{words}");
                     let mut contents = found.0;

@@ -70,7 +70,8 @@ impl StorePart {
         Ok(part)
     }
 
-    /// Extends the memory to `bytes` bytes. New pages show the contents that the share has there, or zeroes.
+    /// Extends the memory to `bytes` bytes. New pages have the contents that the store already has for these
+    /// pages, or zeroes.
     pub fn extend(&self, bytes: u64) -> Result<()> {
         if check_extend(self.bytes.load(Ordering::Acquire), bytes, self.most)? {
             self.lengthen("extend", bytes)?;

@@ -370,8 +370,8 @@ impl Volume {
 
     /// Writes a range of bytes, which a closure provides in parts, each by its offset in the range. After an
     /// error some pages are written, and the other pages are unchanged. A caller that can run concurrently
-    /// with a commit locks the [gate](Self::gate) for reading. Then no commit begins between the write of a
-    /// page and the update of its place.
+    /// with a commit locks [`gate`](Self::gate) for reading. Then no commit begins between the write of a
+    /// page and the update of the page table.
     ///
     /// Several threads may write whole pages of a group (64 consecutive pages with one lock) at a time. Only
     /// one thread at a time writes parts of pages, because it merges each part with the rest of its page.
@@ -482,7 +482,8 @@ impl Volume {
                 continue;
             }
             let count = (at..end).take_while(|at| !is_zero(*at)).count();
-            // Write to free places of the disk only, because a failed write destroys the old contents.
+            // Never overwrite the page's present data: write to a free part of the disk, because a write that
+            // fails destroys the old contents.
             let places = self.take_places(operation, count as u64)?;
             let next = at + (places.end - places.start) as usize;
             if let Err(cause) = self.write_places(places.start, &bytes[at * length..next * length]) {

@@ -132,17 +132,17 @@ impl TierCard {
         self.slots.len()
     }
 
-    /// Returns true if the GPU has a free slot, so a page can be cached without a replacement.
+    /// Returns true if the GPU has memory for one more page, so a page can be cached without a replacement.
     pub fn has_room(&self) -> bool {
         !self.is_lost() && self.free.load(Ordering::Relaxed) > 0
     }
 
-    /// Number of slots of the GPU that cache a page.
+    /// Number of slots (memory for one page each) of the GPU that cache a page.
     pub fn slots_in_use(&self) -> usize {
         self.slots.len() - self.free.load(Ordering::Relaxed) as usize
     }
 
-    /// Offset in bytes of a slot in the GPU's buffer.
+    /// Byte offset of slot `at` (memory for one page) in the GPU's buffer.
     pub fn offset(&self, at: u32) -> u64 {
         u64::from(at) * self.page_bytes as u64
     }
@@ -190,9 +190,9 @@ impl TierCard {
         Reading { card: self, at }
     }
 
-    /// Takes over a slot whose page was removed from the page table. Returns `None` if threads still read the
-    /// slot; the last of these threads then releases it. The caller has locked the page's entry in the page
-    /// table.
+    /// Takes over a slot (memory for one page) whose page was removed from the page table. Returns `None` if
+    /// threads still read the slot; the last of these threads then releases it. The caller has locked the
+    /// page's entry in the page table.
     pub fn take_left(&self, at: u32) -> Option<OwnedSlot<'_>> {
         let usage = &self.slots[at as usize];
         if usage.readers.fetch_or(LEFT, Ordering::AcqRel) != 0 {
@@ -202,9 +202,9 @@ impl TierCard {
         Some(OwnedSlot::new(self, at))
     }
 
-    /// Takes a slot for a page: a free slot, or the slot of a page that was not read for a while. The
-    /// returned bool is true if a page was replaced. Returns `None` if all slots have readers, or if the GPU
-    /// is lost.
+    /// Takes a slot (memory for one page): a free slot, or the slot of a page that was not read for a while.
+    /// The returned bool is true if a page was replaced. Returns `None` if all slots have readers, or if the
+    /// GPU is lost.
     pub fn take(&self, owner: Owner) -> Option<(OwnedSlot<'_>, bool)> {
         if self.is_lost() {
             return None;
@@ -217,7 +217,8 @@ impl TierCard {
             clock.owners[at as usize] = Some(owner);
             return Some((OwnedSlot::new(self, at), false));
         }
-        // In the first revolution all slots may be marked as used; the second finds an unmarked one.
+        // Two revolutions of the CLOCK hand: the first may find all slots marked as used, and clears the
+        // marks. The second then finds an unmarked slot.
         for _ in 0..2 * self.slots.len() {
             let at = clock.hand;
             clock.hand = (at + 1) % self.slots.len();
@@ -239,7 +240,7 @@ impl TierCard {
         None
     }
 
-    /// Releases a slot that caches no page.
+    /// Releases a slot (memory for one page) that caches no page.
     pub fn give_back(&self, at: u32) {
         let mut clock = self.clock.lock();
         clock.owners[at as usize] = None;
@@ -247,9 +248,9 @@ impl TierCard {
         self.free.store(clock.free.len() as u32, Ordering::Relaxed);
     }
 
-    /// Zeroes the contents of all free slots on the GPU.
+    /// Zeroes all free slots (memory for one page each) on the GPU.
     pub fn wipe_free(&self) -> Result<()> {
-        // Lock the list of free slots, because no other thread may take a free slot meanwhile.
+        // Lock the list of free slots (GPU memory for pages), so that no other thread takes one meanwhile.
         let clock = self.clock.lock();
         let lane = self.lane()?;
         let mut last = None;
@@ -293,7 +294,8 @@ impl Drop for Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// Returns true if `bytes` match the checksum that was stored when the page was copied to the slot.
+    /// Returns true if `bytes` match the checksum that was stored when the page was copied to this GPU
+    /// memory.
     pub fn is_sound(&self, bytes: &[u8]) -> bool {
         self.card.slots[self.at as usize].sum.load(Ordering::Relaxed) == checksum(bytes)
     }
@@ -320,12 +322,13 @@ impl<'a> OwnedSlot<'a> {
         TierSlot { card: self.card.number, at: self.at }
     }
 
-    /// Stores the checksum of the page that the slot caches.
+    /// Stores the checksum of the page that this slot (memory for one page) caches.
     pub fn expect(&self, bytes: &[u8]) {
         self.card.slots[self.at as usize].sum.store(checksum(bytes), Ordering::Relaxed);
     }
 
-    /// Leaves the slot to its page, which is now cached. Otherwise the drop releases the slot.
+    /// Keeps the page in this slot (memory for one page) of the GPU. Without this call, the drop releases the
+    /// slot.
     pub fn settle(mut self) {
         self.is_settled = true;
     }
@@ -342,7 +345,8 @@ impl Drop for OwnedSlot<'_> {
 /// Lane: a queue of a GPU, and host memory, page-locked if possible, for one thread at a time.
 #[derive(Debug)]
 pub(super) struct TierLane {
-    /// Queue of the lane. It is the first field, because its drop waits for copies that use the other fields.
+    /// GPU queue of one thread's copies. It is the first field, because its drop waits for copies that use
+    /// `host`.
     pub queue: Queue<dyn Device>,
     pub host: HostBuffer<dyn Device>,
 }

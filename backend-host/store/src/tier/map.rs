@@ -15,7 +15,7 @@ const LATER_MAX: u32 = 1 << 20;
 pub(super) struct TierSlot {
     /// Index of the GPU in its tier.
     pub card: u32,
-    /// Index of the slot on that GPU.
+    /// Index of the slot (memory for one page) on that GPU.
     pub at: u32,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct TierEntry {
 }
 
 impl TierEntry {
-    /// Slot of the page, if a GPU caches the page.
+    /// Returns the GPU memory (slot) that caches the page; `None` if no GPU caches it.
     pub fn slot(&self) -> Option<TierSlot> {
         match self.state {
             State::Held(slot) => Some(slot),
@@ -93,8 +93,8 @@ impl TierEntry {
         })
     }
 
-    /// Records that the slot has the page's bytes, which the thread read from the file after its claim.
-    /// Returns false, without an effect, if a write has made the claim invalid.
+    /// Records that `slot` (memory on a GPU) caches the page: the thread has copied the page there after its
+    /// call of [`claim`](Self::claim). Returns false, without an effect, if the page was written meanwhile.
     pub fn loaded(&mut self, claim: u32, slot: TierSlot) -> bool {
         let holds = self.state == State::Loading && self.writes == claim;
         if holds {
@@ -103,7 +103,7 @@ impl TierEntry {
         holds
     }
 
-    /// Gives up a claim of [`claim`](Self::claim): the page stays uncached.
+    /// Ends the copy that [`claim`](Self::claim) has begun, without success: no GPU caches the page.
     pub fn abandon(&mut self, claim: u32) {
         if self.state == State::Loading && self.writes == claim {
             self.state = State::Nowhere;
@@ -121,8 +121,8 @@ impl TierEntry {
         (self.writes, slot)
     }
 
-    /// Ends a write of the page. If `slot` is given and no other write has begun, that slot caches the page
-    /// again, and the result is true.
+    /// Ends a write of the page. If `slot` (memory on a GPU) has the new contents, and no other write has
+    /// begun, `slot` caches the page again, and the result is true.
     pub fn end_write(&mut self, write: u32, slot: Option<TierSlot>) -> bool {
         self.writers -= 1;
         match slot {
@@ -140,7 +140,7 @@ impl TierEntry {
         }
     }
 
-    /// Removes the page from the slot. Returns true if this slot cached the page.
+    /// Removes the page from `slot` (memory on a GPU). Returns true if `slot` cached the page.
     pub fn leave(&mut self, slot: TierSlot) -> bool {
         let was_there = self.state == State::Held(slot);
         if was_there {
@@ -171,7 +171,7 @@ impl PageMap {
         step(&mut stripe[at])
     }
 
-    /// Removes all pages from the table, and returns the slots that cached them.
+    /// Removes all pages from the table, and returns the slots (memory on GPUs) that cached them.
     pub fn clear(&self) -> Vec<TierSlot> {
         let mut slots = Vec::new();
         for stripe in &self.0 {

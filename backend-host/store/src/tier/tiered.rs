@@ -393,8 +393,8 @@ unsafe fn hand_over_checked<M: Storage>(
         let slot = TierSlot { card: reading.card.number(), at: reading.at };
         above.map.with(part.page, |entry| {
             if entry.leave(slot) {
-                // `take_left` returns no slot: this thread is still a reader, and the last reader releases
-                // it.
+                // `take_left` returns `None`, because this thread still reads the slot (GPU memory). The last
+                // reader releases the slot.
                 let taken = reading.card.take_left(slot.at);
                 debug_assert!(taken.is_none());
             }

@@ -19,8 +19,8 @@ use crate::pieces::element_count;
 
 impl<T: Element + KernelType> Zarr<T> {
     /// Builds an array whose elements stay in the store. The array reads chunks on demand, so a program can
-    /// work on stores larger than RAM and GPU memory. The tiles of the array are the chunks of the store, or
-    /// its shards.
+    /// work on stores larger than RAM and GPU memory. The tiles of the array (boxes of elements, one in each
+    /// page) are the chunks of the store, or its shards.
     ///
     /// `settings` configures the array's elements, such as the cache in RAM and GPUs as a cache of the store
     /// ([`Builder::tier`](vmarray::Builder::tier)). The array compresses and writes changed chunks

@@ -1300,10 +1300,10 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
     Parameters
     ----------
     copy : bool, optional
-        True always copies. False never copies: the new array keeps its items in `values`, a C-contiguous NumPy array. It reads
-        items from there when they are needed, and writes changes back when pages leave the cache, and in ``flush`` and
-        ``close``. Do not write to the NumPy array before ``close``. The cost of the call does not depend on the size of
-        the array.
+        True always copies. False never copies: the new array keeps its items in `values`, a C-contiguous NumPy array.
+        It reads items from there when they are needed, and writes changes back when pages leave the cache, and in
+        ``flush`` and ``close``. Do not write to the NumPy array before ``close``. The cost of the call does not depend
+        on the size of the array.
 
     Examples
     --------

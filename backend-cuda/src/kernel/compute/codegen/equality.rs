@@ -161,7 +161,8 @@ impl Code<'_> {
             }
         }
         emit!(self, "bra {all}");
-        // The tile extends beyond the last element: compare the existing elements one by one.
+        // The block's tile (range of elements) extends beyond the last element: compare the existing elements
+        // one by one.
         let _ = writeln!(self.body, "{some}:");
         let [number, offset, within] = ["b32"; 3].map(|kind| self.temporary(kind));
         let (far, over, again) = (self.temporary("b64"), self.temporary("pred"), self.new_label());

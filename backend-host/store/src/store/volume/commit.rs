@@ -1,4 +1,4 @@
-//! Commits of a volume: write the log and the map, and free the places of replaced pages.
+//! Commits of a volume: write the log and the page map, and free the disk space of replaced pages.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -64,7 +64,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Commits this volume without other volumes, and marks the store as closed.
+    /// Commits this volume alone, and marks the store as closed.
     ///
     /// # Errors
     /// The errors of [`sync`](Self::sync). The store is then in its state after `sync`, or not closed.
@@ -145,7 +145,7 @@ impl Volume {
 
     /// Stores the collected changes. The previous commit stays valid until [`settle`](Self::settle).
     pub(super) fn prepare(&self, commit: &mut CommitState, id: CommitId) -> Result<Prepared> {
-        // Also reserve log space for the confirmation, which follows the record.
+        // Also reserve log space for the confirmation (a record without changes), which follows the record.
         let record_bytes = Record::bytes(commit.changes.len()) + Record::bytes(0);
         let needed = commit.log_used + record_bytes as u64;
         if needed > commit.stored.log_bytes || commit.metadata.is_some() || commit.needs_map {
@@ -242,8 +242,8 @@ impl Volume {
                 word.store(place.end, Ordering::Relaxed);
                 left.push(change.word - 1..change.word);
             } else {
-                // A concurrent write has moved the page and freed the place on the disk to which this commit
-                // refers. So keep that place until the next commit.
+                // A concurrent write has moved the page, and freed the part of the disk to which this commit
+                // refers. Keep that part allocated until the next commit.
                 group.pages().left.push(place.start);
             }
             change.word = place.end;

@@ -249,7 +249,7 @@ impl Volume {
         };
         let table = WordTable::new(OPERATION, plan.pages)?;
         let refused = |cause: std::io::Error| failed(OPERATION, &cause);
-        // Place the log behind the first block checksums.
+        // Put the log behind the first block checksums.
         let kept = BlockChecksums::of(&stored, place_bytes).map_or(0..0, |sums| sums.area(0));
         stored.log_place = kept.end;
         let end = kept.end + log_bytes / place_bytes;
@@ -309,7 +309,8 @@ impl Volume {
             };
             self.replace_superblock("open", commit, superblock)?;
         } else {
-            // Begin a log of a new epoch. Then bytes after the end of the old log cannot become part of it.
+            // Begin a log with a new epoch (random number). Then bytes after the end of the old log cannot
+            // become part of the new log.
             (commit.needs_map, commit.is_suspect) = (true, true);
             commit.changes = doubts.changes;
             commit.left.extend(doubts.before.into_iter().map(|place| place..place + 1));
@@ -320,7 +321,8 @@ impl Volume {
     /// Allocates places for the next map.
     pub(super) fn take_spare(&self, commit: &mut CommitState) {
         if self.pages() > 0 && commit.spare.is_none() {
-            // Ignore an error: on a full disk there is no spare map until a commit frees a place.
+            // Ignore an error: on a full disk, space for a second page map is reserved only after a commit
+            // frees space.
             commit.spare = self.take_map(self.pages()).ok();
         }
     }
@@ -432,7 +434,7 @@ impl Found {
         let place_bytes = place_bytes(stored.page_bytes);
         let places = (length - HEAD_BYTES) / place_bytes;
         let offset = |place: u64| HEAD_BYTES + place * place_bytes;
-        // Returns the places on the disk for `bytes` bytes, starting at the place `first`.
+        // Returns the places (page-sized ranges of the disk) of `bytes` bytes, starting at the place `first`.
         let area = |first: u64, bytes: u64| {
             let end = first.checked_add(bytes.div_ceil(place_bytes)).filter(|end| *end <= places);
             end.map(|end| first..end)
@@ -562,13 +564,14 @@ impl Found {
             }
         }
         if !self.is_closed {
-            // A confirmation occupies the place of the next record, so no later record may follow.
+            // The next record would overwrite the confirmation (a record without changes), so no later record
+            // may follow.
             log.expect_end(end, number + 1)?;
         }
         let Some((record, bytes)) = last else { return Ok(()) };
         if record.is_confirmation {
             // A confirmation proves the previous record: its writer waited until the drive had stored that
-            // record. The confirmation itself need not be durable, because the next record takes its place.
+            // record. The confirmation itself need not be durable, because the next record overwrites it.
             return Ok(());
         }
         if self.is_closed {
@@ -667,7 +670,7 @@ impl Found {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
-        // Keep the places that the last commit freed until its pages are known to be on the disk.
+        // Do not reuse the disk space that the last commit freed until its pages are known to be on the disk.
         used.extend(&self.doubts.before);
         let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
         if end > places {

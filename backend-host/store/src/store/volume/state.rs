@@ -9,7 +9,7 @@ use super::super::format::{CommitId, CommitMetadata, PageMove, Superblock};
 pub(super) struct CommitState {
     /// The superblock that is valid on the disk.
     pub stored: Superblock,
-    /// The last commit that is stored in all volumes of the group.
+    /// The last commit that all volumes of the group (the files of one array) have stored.
     pub id: CommitId,
     /// Places (page-sized ranges of the disk) of the stored page map; empty if there is none.
     pub map: Range<u64>,
@@ -23,7 +23,7 @@ pub(super) struct CommitState {
     pub noted: CommitMetadata,
     /// Page changes that the next commit stores: each page once, in order.
     pub changes: Vec<PageMove>,
-    /// Number of pages, and the note, at the time at which the commit collected `changes`.
+    /// Number of pages, and the note (three numbers of the program), when the commit collected `changes`.
     pub moment: (u64, CommitMetadata),
     /// Places (page-sized ranges of the disk) that the next commit frees.
     pub left: Vec<Range<u64>>,

@@ -37,7 +37,8 @@ impl Sums {
 
     /// Computes the checksum of a page from the checksums of its blocks.
     pub fn with(&self, page: u64, blocks: &[u8]) -> u64 {
-        // Include the page number in the seed: the check then also detects a page in a wrong place.
+        // Include the page number in the seed: the check then also detects a page that was stored as another
+        // page.
         checksum(self.id.wrapping_add(page), blocks)
     }
 

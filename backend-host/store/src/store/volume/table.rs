@@ -1,4 +1,5 @@
-//! Page table of a volume: maps each page to its place on the disk, and grows with the number of pages.
+//! Page table of a volume: maps each page to its offset on the disk (as a place number). Grows with the
+//! volume.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +52,7 @@ impl WordTable {
         }
         let _alone = self.growing.lock();
         let last = locate(pages - 1).0;
-        // Allocate the longest segment first, because it is the likeliest to fail.
+        // Allocate the longest part of the table first, because its allocation is the likeliest to fail.
         for (segment, memory) in self.segments[..=last].iter().enumerate().rev() {
             if memory.get().is_none() {
                 let length = 1 << (FIRST_BITS as usize + segment.saturating_sub(1));

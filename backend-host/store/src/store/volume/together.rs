@@ -39,7 +39,7 @@ pub(crate) fn sync_together<V: Deref<Target = Volume> + Sync>(volumes: &[V]) -> 
     if volumes.iter().any(|volume| volume.is_read_only) {
         return Ok(());
     }
-    // Lock the volumes in the order of the group, so two threads cannot deadlock.
+    // All threads lock the volumes in the same order, so they cannot deadlock.
     let mut commits: Vec<_> = volumes.iter().map(|volume| volume.commit.lock()).collect();
     for (file, (volume, commit)) in volumes.iter().zip(&commits).enumerate() {
         volume.expect_superblock(commit).map_err(|error| (file, error))?;
@@ -148,7 +148,8 @@ fn common(commits: &[Vec<CommitId>]) -> Result<CommitId, (usize, String)> {
     if let Some(id) = first.iter().find(is_common) {
         return Ok(*id);
     }
-    // Report the file that shares a commit with the fewest other files. Of two files, report the older one.
+    // Report the file that has a commit in common with the fewest other files. Of two files, report the older
+    // one.
     let agrees = |one: usize, other: usize| commits[one].iter().any(|id| commits[other].contains(id));
     let friends = |file: usize| (0..commits.len()).filter(|other| agrees(file, *other)).count();
     let number = |file: usize| commits[file].first().map_or(0, |id| id.number);
