@@ -175,7 +175,7 @@ fn launches_name_the_kernel_and_its_place() {
     placed(
         text(counted::run((&mut bins,))),
         "counted",
-        "no argument sets the number of items: use an `Own<T>` \
+        "no argument sets the number of work-items: use an `Own<T>` \
             parameter",
     );
     let short = array(9);

@@ -54,13 +54,19 @@ impl LibraryKernel {
             }
             ScalarSource::Length { parameter } => {
                 let view = lowered.views.iter().position(|of| *of == parameter);
-                LaunchScalar::ViewLen(
-                    view.unwrap_or_else(|| panic!("no view has the length for parameter {parameter}")),
-                )
+                LaunchScalar::ViewLen(view.unwrap_or_else(|| {
+                    panic!(
+                        "kernel `{}` has no view for its parameter {parameter}; please report this bug",
+                        lowered.name
+                    )
+                }))
             }
             ScalarSource::Groups(GroupPart::Count) => LaunchScalar::Groups,
             ScalarSource::Origin | ScalarSource::Groups(GroupPart::First) => LaunchScalar::Zero,
-            other => panic!("only a launch plan can compute {other:?} of `{}`", lowered.name),
+            other => panic!(
+                "kernel `{}` needs {other:?}, which only launch plans set; please report this bug",
+                lowered.name
+            ),
         };
         let params = lowered.scalars.iter().map(scalar).collect();
         let mut kernel = match VerifiedKernel::new(lowered.body) {

@@ -299,7 +299,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             } else {
                 usize::from(stage.try_push(place.element, first + at))
             };
-            assert!(added > 0, "a new stage must have room for at least one element");
+            assert!(added > 0, "a new stage has no room for any element; please report this bug");
             at += added;
         }
         Ok(())

@@ -81,8 +81,8 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
             return Err("its result has more than 4 axes: use a section of at most 4 axes".into());
         }
         if kernels.group_len.is_some() && is_part {
-            let reason = "its result is a section of an array, which groups do not support: give the whole \
-                          array";
+            let reason = "its result is a section of an array, which work-groups do not support: give the \
+                          whole array";
             return Err(reason.into());
         }
         if domain.is_cut() && self.own().filter(|of| of.is_result()).count() > 1 {

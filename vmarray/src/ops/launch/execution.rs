@@ -59,7 +59,7 @@ pub(super) fn run(
     {
         return Err(kernels.usual.refused(
             "it has no result: use a `&mut Own<T>`, `&Shared<T>` or `&Append<T>`, or reduce the values that \
-             items return",
+             work-items return",
         ));
     }
     let given = arguments.bound.elements.iter().find(|of| !of.is_own());
@@ -211,7 +211,8 @@ impl<'a> StoreArguments<'a> {
                 "none of its arguments is stored on a device: choose a device by `launch().on(device)`",
             ),
             (None, None) => refused(
-                "no argument sets the number of items: use an `Own<T>` parameter, or `launch().over(range)`",
+                "no argument sets the number of work-items: use an `Own<T>` parameter, or \
+                 `launch().over(range)`",
             ),
         }
     }

@@ -256,8 +256,8 @@ impl<'a> Session<'a> {
         if self.lanes.is_empty() {
             return Err(refused(
                 "a copy in a session",
-                "the session holds no array yet: hold the arrays that \
-                    kernels change first",
+                "the session holds no array yet: before the copy, call \
+                    `session.hold` for the arrays that kernels change",
             ));
         }
         let (store, shape) = view.parts();

@@ -225,6 +225,6 @@ impl Change for Placing<'_, '_> {
     }
 
     fn take_report(&self, _: Geometry, report: &[u64]) {
-        debug_assert!(report[0] == 0, "no item fails, since the kernel accesses only existing elements");
+        debug_assert!(report[0] == 0, "a work-item failed, although it accesses only existing elements");
     }
 }

@@ -189,7 +189,7 @@ where
             debug_assert_eq!(
                 change.failures.into_inner(),
                 0,
-                "no item fails, since the kernel accesses only existing elements"
+                "a work-item failed, although it accesses only existing elements"
             );
             Ok(true)
         }

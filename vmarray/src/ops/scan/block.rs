@@ -147,7 +147,7 @@ impl BlockPlaces {
             let is_read = view.read(first, size_of::<T>(), bytemuck::cast_slice_mut(elements));
             let is_changed = work((index / BLOCK) as u64, index + self.before, elements);
             let is_written = !is_changed || view.write(first, size_of::<T>(), bytemuck::cast_slice(elements));
-            assert!(is_read && is_written, "every item has an element to read and to write");
+            assert!(is_read && is_written, "a work-item could not read or write its block of elements");
         }
         Report::default()
     }

@@ -202,7 +202,8 @@ mod tests {
                 let are_nan = [found, expected].iter().all(|of| of.partial_cmp(of).is_none());
                 assert!(
                     are_nan || bytemuck::bytes_of(&found) == bytemuck::bytes_of(&expected),
-                    "round {round}: {found:?} for {expected:?} at {place} of {len} from {start} on, rows of {row}"
+                    "round {round}: {found:?} instead of {expected:?} at {place}; \
+                     {len} from {start} on, rows of {row}"
                 );
             }
         }
@@ -265,6 +266,6 @@ mod tests {
                 }
             }
         }
-        assert!(failed > 5 && lost > 5, "{failed} failed, {lost} lost");
+        assert!(failed > 5 && lost > 5, "too few faults: {failed} scans failed, {lost} lost elements");
     }
 }

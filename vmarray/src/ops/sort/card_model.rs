@@ -244,7 +244,7 @@ fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
         assert_eq!(
             of_keys.stats().total().bytes_from_device,
             bytes,
-            "round {round}: the sort must not copy elements through RAM"
+            "round {round}: the sort copied elements through RAM"
         );
         let sorted: Vec<u64> = expected.into_iter().map(|(key, _)| key).collect();
         assert!(
@@ -351,7 +351,7 @@ fn sort_in_opencl<K: SortKey + PartialEq, V: Element + PartialEq + std::fmt::Deb
             assert_eq!(
                 of_keys.stats().total().bytes_from_device,
                 read,
-                "round {round}: the sort must not copy elements through RAM"
+                "round {round}: the sort copied elements through RAM"
             );
             let mut found: Vec<u64> = of_keys.to_vec(..).unwrap().iter().map(ordered).collect();
             if !has_values && round % 3 == 0 {
@@ -442,7 +442,10 @@ fn what_fails_leaves_the_keys_in_some_order() {
             }
         }
     }
-    assert!(failed > rounds / 6 && lost == 0, "{failed} sorts failed and {lost} lost elements");
+    assert!(
+        failed > rounds / 6 && lost == 0,
+        "too few failed sorts ({failed}), or sorts lost elements ({lost})"
+    );
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub(super) fn sort_at_home<K: KeyBits, V: Pod + Send + Sync>(
     steps: &Steps,
     begin_write: &mut dyn FnMut(),
 ) -> Result<()> {
-    assert_eq!(keys.len(), values.len(), "each key must have a value");
+    assert_eq!(keys.len(), values.len(), "the numbers of keys and of values differ");
     SortWork { order, threads, steps, beside: None, begin_write }.sort(Columns { keys, values })
 }
 

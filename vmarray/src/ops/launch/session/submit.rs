@@ -91,7 +91,8 @@ fn checked<'b, 'k>(
         return Err(refused(name, "it has no result: use a `&mut Own<T>` or a `&Shared<T>`"));
     }
     let Some(first) = bound.own().next() else {
-        let reason = "no argument sets the number of items: use an `&Own<T>` or a `&mut Own<T>` parameter";
+        let reason =
+            "no argument sets the number of work-items: use an `&Own<T>` or a `&mut Own<T>` parameter";
         return Err(refused(name, reason));
     };
     bound.expect_one_shape(kernel)?;
@@ -318,8 +319,8 @@ impl Session<'_> {
             }
             let reason = match other.info.kind {
                 ParameterKind::Shared(_) => format!(
-                    "its elements are on several devices: hold arrays on one device, because any item may \
-                     change any element of `{}`",
+                    "its elements are on several devices: hold arrays on one device, because any work-item \
+                     may change any element of `{}`",
                     other.info.name
                 ),
                 _ => format!(
@@ -359,8 +360,8 @@ impl Session<'_> {
         let refused_between = |other: &str| {
             let device = &device.info().name;
             let reason = format!(
-                "items on {device} read `{}`, and {device} cannot reach the memory of {other}; launch the kernel by `run`, \
-                 which copies the elements",
+                "work-items on {device} read `{}`, and {device} cannot reach the memory of {other}; \
+                 launch the kernel by `run`, which copies the elements",
                 of.info.name
             );
             Err(refused(name, &reason))
