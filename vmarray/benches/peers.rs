@@ -104,25 +104,28 @@ fn ours<'a>(
         (found.indices.len() + found.indices[found.indices.len() - 1]) as f64
     };
     match row {
-        "u32/count" => Box::new(move || words.count_where(.., word().ge(1 << 31)).expect("it counts") as f64),
+        "u32/count" => {
+            Box::new(move || words.count_where(.., word().ge(1 << 31)).expect("the count succeeds") as f64)
+        }
         "u32/sum" => Box::new(move || words.sum(.., word()).expect("the sum succeeds") as f64),
         "u32/min_max" => Box::new(move || {
             let (least, greatest) =
-                words.min_max(.., word()).expect("it succeeds").expect("there are elements");
+                words.min_max(.., word()).expect("the search succeeds").expect("there are elements");
             f64::from(least) + f64::from(greatest)
         }),
         "f32/histogram-256" => Box::new(move || {
-            floats.histogram(.., (float() * 256.0).cast::<u32>(), 256).expect("it succeeds")[7] as f64
+            floats.histogram(.., (float() * 256.0).cast::<u32>(), 256).expect("the histogram succeeds")[7]
+                as f64
         }),
         "f32/find-1%" => Box::new(move || find(0.01)),
         "f32/find-half" => Box::new(move || find(0.5)),
         "f32/two-terms" => Box::new(move || {
-            floats.count_where(.., float().ge(0.25) & float().lt(0.5)).expect("it counts") as f64
+            floats.count_where(.., float().ge(0.25) & float().lt(0.5)).expect("the count succeeds") as f64
         }),
         "f32/sum" => Box::new(move || floats.sum(.., float()).expect("the sum succeeds")),
         "f32/min_max" => Box::new(move || {
             let (least, greatest) =
-                floats.min_max(.., float()).expect("it succeeds").expect("there are elements");
+                floats.min_max(.., float()).expect("the search succeeds").expect("there are elements");
             f64::from(least + greatest)
         }),
         _ => Box::new(move || {

@@ -158,7 +158,12 @@ fn join(row: &str, kind: &str, of: &str, python: Option<&mut Python>) {
                     .to_index_set()
                     .expect("RAM suffices")
             });
-            sums(&mut found.dimensions().iter().map(|label| found.column(*label).expect("it exists").sum()))
+            sums(
+                &mut found
+                    .dimensions()
+                    .iter()
+                    .map(|label| found.column(*label).expect("the column exists").sum()),
+            )
         })
     } else {
         Box::new(|| {
@@ -201,8 +206,10 @@ fn table(row: &str, kind: &str, of: &str, rows: usize, python: Option<&mut Pytho
         "group" => Box::new(|| {
             let (groups, _counts, sums) = timed(|| {
                 let groups = keys.group_by(.., Field::<u32, u32>::whole()).expect("the grouping succeeds");
-                let (counts, sums) =
-                    (groups.counts().expect("it counts"), groups.sum(&values).expect("it sums"));
+                let (counts, sums) = (
+                    groups.counts().expect("the count succeeds"),
+                    groups.sum(&values).expect("the sum succeeds"),
+                );
                 (groups, counts, sums)
             });
             assert_eq!(groups.len(), sums.len());
@@ -253,7 +260,8 @@ fn sorts<T: SortKey + RadixKey + PartialOrd + Debug>(
     }
     let array = array(&unsorted);
     let digest = |values: &[T]| {
-        let number = |value: T| -> f64 { format!("{value:?}").parse().expect("digits are a number") };
+        let number =
+            |value: T| -> f64 { format!("{value:?}").parse().expect("a printed number can be parsed") };
         (0..100).map(|at| f64::from(at) * number(values[at as usize * (rows - 1) / 99])).sum::<f64>()
     };
     let works: Vec<(String, Work<'_>)> = vec![

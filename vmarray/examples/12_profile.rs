@@ -25,7 +25,7 @@ fn main() -> Result<()> {
         println!("{} {}", device.info(), device.info().driver);
         Profile::forget(&*device);
         let profile = timed("measured", || Profile::of(&device))?;
-        assert_eq!(timed("known", || Profile::of(&device))?, profile, "not measured again");
+        assert_eq!(timed("known", || Profile::of(&device))?, profile, "the profile was measured again");
         println!("{profile}");
         if device.routes().len() > 1 {
             Scene::new(&device)?.table(&profile, Duration::from_secs_f64(seconds))?;

@@ -150,11 +150,11 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PageState {
-    /// The index of the page's channel, which determines the device.
+    /// The index of the page's channel (share of a device).
     pub channel: usize,
     /// Number of elements of the page.
     pub elements: usize,
-    /// True if the page has a slot in device memory.
+    /// True if the page has a slot (place for a page) in device memory.
     pub has_slot: bool,
     /// Number of elements that are valid on the device.
     pub on_device: usize,

@@ -17,7 +17,8 @@ thread_local! {
     static TIMES: Cell<[Option<Times>; 2]> = const { Cell::new([None; 2]) };
 }
 
-/// Called within a measured function: only `part` counts, not the preparation around it.
+/// Runs `part` within a measured function: only the time of `part` counts, not that of the preparation before
+/// it.
 #[allow(dead_code, reason = "not all benchmarks that share this prepare something")]
 pub fn timed<R>(part: impl FnOnce() -> R) -> R {
     let begin = now();

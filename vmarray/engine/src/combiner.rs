@@ -91,7 +91,7 @@ impl<R, S> Combiner<R, S> {
     }
 
     /// Pushes a request. Returns true if the caller must call [`serve`](Self::serve). Otherwise the limit of
-    /// submissions in flight is reached, and the thread that sees one end serves the request.
+    /// submissions in flight is reached, and the thread that sees a submission end serves the request.
     #[must_use]
     #[inline]
     pub fn ask(&self, request: R) -> bool {

@@ -514,8 +514,8 @@ impl ErrorKind {
             ),
             Self::KernelGroups { kernel, group_len, page_len, start, fits } => (
                 format!(
-                    "groups of {group_len} items of kernel `{kernel}` would have elements on several channels: pages \
-                     have {page_len} elements, and the launch begins at element {start}"
+                    "groups of {group_len} items of kernel `{kernel}` would have elements on several channels (shares of \
+                     devices): pages have {page_len} elements, and the launch begins at element {start}"
                 ),
                 format!(
                     "build the arrays with `page_len({fits})` and begin sections at multiples of {group_len}, or use \

@@ -23,7 +23,8 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Begins a wait; the caller then checks its condition, and calls [`wait`](Self::wait) if it is false.
+    /// Begins a wait; the caller then checks its condition, and calls [`wait`](Self::wait) if the condition
+    /// is false.
     #[inline]
     pub fn prepare(&self) -> EventKey {
         EventKey(self.count.load(Ordering::SeqCst))

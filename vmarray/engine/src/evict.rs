@@ -80,7 +80,8 @@ pub enum EvictionPolicy {
     TwoQueue,
 }
 
-/// An eviction policy and its state for the frames `0..frames` of one shard of the cache.
+/// An eviction policy and its state for the frames `0..frames` of one shard (the part of the cache that one
+/// channel uses).
 ///
 /// The policy *tracks* a frame from [`inserted`](Self::inserted) until the caller takes it as a victim or
 /// reports it as [`removed`](Self::removed). Frame numbers must be below `frames`; greater ones may panic.
@@ -114,8 +115,8 @@ impl Evictor {
 
     /// Reports that the frame has received the page `page_key`. The frame becomes the most recently used one.
     ///
-    /// If the policy tracks the frame already, it discards the frame's old state. The caller also reports a
-    /// victim here that it could not evict.
+    /// If the policy tracks the frame already, it discards the frame's old state. If the caller could not
+    /// evict a victim, it also calls this method, to track the frame again.
     pub fn inserted(&mut self, frame: u32, page_key: u64) {
         match self {
             Self::Clock(clock) => clock.inserted(frame),

@@ -60,9 +60,9 @@ pub fn held() -> bool {
     with(is_any).unwrap_or(false)
 }
 
-/// Returns true if the thread must not block until another thread drops a page guard. This holds if the
-/// thread has a guard, if one of its futures will have one, or if its [`WaitRule`] forbids the wait. A future
-/// keeps its page pinned until the thread polls or drops the future.
+/// Returns true if the thread must not block until another thread drops a page guard. This is so if the
+/// thread has a guard, if one of its futures will return a guard, or if its [`WaitRule`] forbids the wait. A
+/// future keeps its page pinned until the thread polls or drops the future.
 #[inline]
 pub fn must_not_await_guards() -> bool {
     never_waits() || held_or_expected()
@@ -80,9 +80,9 @@ fn held_or_expected() -> bool {
     held() || expected.unwrap_or(false)
 }
 
-/// Returns true if other threads may wait for the calling thread, because it holds page guards, or will, or
-/// runs a function of the program while an operation holds pages. Such a thread must not wait for threads
-/// that use arrays.
+/// Returns true if other threads may wait for the calling thread, because it holds page guards, has a future
+/// that will return a guard, or runs a function of the program while an operation holds pages. Such a thread
+/// must not wait for threads that use arrays.
 #[inline]
 pub fn is_waited_for() -> bool {
     held_or_expected() || progress::inherits(|hold| matches!(hold, WorkHold::Pages { .. }))

@@ -7,9 +7,9 @@ use vmarray_support::links;
 
 use crate::trace;
 
-/// Returns how a device can access the memory of another device, or that it cannot if the link between them
-/// is broken. As in [`links::reach`], the first use of a link tests it. The calling thread must hold no lock
-/// of a channel.
+/// Returns the kind of access that a device has to the memory of another device: none if the link between
+/// them is broken. As in [`links::reach`], the first use of a link tests it. The calling thread must hold no
+/// lock of a channel (share of a device).
 pub fn reach(from: &Arc<dyn Device>, to: &Arc<dyn Device>) -> Reach {
     links::reach(from, to, |from, to, error| match error {
         None => trace::link_broken(from.info(), to.info()),

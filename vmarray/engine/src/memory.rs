@@ -52,7 +52,7 @@ pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
 }
 
 /// Requests that the system merge the memory of `values` into large pages. A GPU then maps 2 MiB by one table
-/// entry instead of 512. The system may ignore this; otherwise it copies the bytes once.
+/// entry instead of 512. The system may ignore the request; otherwise it copies the bytes once.
 pub fn merge_into_large_pages<T>(values: &mut [T]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -70,8 +70,8 @@ pub fn merge_into_large_pages<T>(values: &mut [T]) {
 }
 
 /// Marks the large pages of `numbers` as free until a thread writes to them. Returns false if the system does
-/// not support this. Until then their values may become zero at any time, so write to each page of the system
-/// before you read it.
+/// not support this. Until then the values of a large page may become zero at any time, so write to each page
+/// of the system before you read it.
 #[must_use]
 pub fn free_until_written(numbers: &mut [u64]) -> bool {
     #[cfg(all(target_os = "linux", not(miri)))]

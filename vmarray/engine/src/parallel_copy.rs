@@ -47,7 +47,8 @@ impl Drop for Taken {
 
 /// Runs `copy` on the calling thread and on helper threads; each call copies parts until none is left. There
 /// are no helpers if `bytes` is too small, or if the calling thread holds guards, because helpers could wait
-/// for these guards forever. Returns the error of one thread.
+/// for these guards forever. `buses` is the number of buses between host and devices that the copies use.
+/// Returns the error of one thread.
 #[inline]
 pub fn run(bytes: u64, buses: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let useful = (bytes / SHARE_BYTES).clamp(1, (THREADS_A_BUS * buses) as u64) as usize;

@@ -32,8 +32,8 @@ pub struct Progress {
 }
 
 /// A page or an array that an operation holds while it reports progress to the program. The thread that runs
-/// the program's progress function must not wait for it, because the operation continues only after the
-/// function returns.
+/// the program's progress function must not wait for this page or array, because the operation continues only
+/// after the function returns.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkHold {

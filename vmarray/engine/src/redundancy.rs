@@ -42,8 +42,8 @@ impl Redundancy {
         matches!(self.keeper, Keeper::None)
     }
 
-    /// Returns the device that wraps the program's devices of a channel; `None` if the channel uses the
-    /// program's device directly.
+    /// Returns the device that wraps the program's devices of a channel (share of a device); `None` if the
+    /// channel uses the program's device directly.
     pub fn device(&self, channel: usize) -> Option<Arc<dyn Device>> {
         match &self.keeper {
             Keeper::None => None,
@@ -59,7 +59,8 @@ impl Redundancy {
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))
     }
 
-    /// Returns the copies of a channel's pages, one for each device. `device` is the channel's device.
+    /// Returns the copies of a channel's pages, one for each device. `device` is the device of the channel
+    /// (share of a device).
     pub fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],
@@ -85,8 +86,8 @@ impl Redundancy {
         with_it.try_for_each(|mirror| Ok(mirror.rebuild(&lost, Arc::clone(spare))?))
     }
 
-    /// Moves pages so that each channel is on one of `devices` (on two if mirrored), with about the same
-    /// number of channels on each device.
+    /// Moves pages so that each channel (share of a device) is on one of `devices` (on two if mirrored), with
+    /// about the same number of channels on each device.
     pub fn rebalance(&self, devices: &[Arc<dyn Device>]) -> Result<()> {
         let refused = |reason| Err(ErrorKind::MoveRefused { reason }.into());
         let _only = self.replacing.lock();

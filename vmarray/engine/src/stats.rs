@@ -27,8 +27,8 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The counters of a channel, written only on misses. They share no cache line with data that hits
-        /// read.
+        /// The counters of a channel (share of a device), written only on misses. They share no cache line
+        /// with data that hits read.
         #[doc(hidden)]
         #[derive(Debug, Default)]
         #[repr(align(128))]
@@ -42,7 +42,8 @@ macro_rules! counters {
             }
         }
 
-        /// The activity of a channel since its array was built, or since the last reset of its statistics.
+        /// The activity of a channel (share of a device) since its array was built, or since the last reset
+        /// of its statistics.
         ///
         /// ```
         /// use vmarray::prelude::*;
@@ -137,8 +138,8 @@ counters! {
 /// The activity of an array since its creation, or since the last reset of its statistics.
 ///
 /// The array counts hits only if the builder enables it, and only for the whole array, because a hit does not
-/// determine the channel of its page. If more than 63 arrays count hits at the same time, the further arrays
-/// share one counter. All numbers are exact while no access is running.
+/// determine the channel (share of a device) of its page. If more than 63 arrays count hits at the same time,
+/// the further arrays share one counter. All numbers are exact while no access is running.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -159,7 +160,7 @@ pub struct Stats {
     /// Number of accesses to cached pages; `None` if the array does not count hits. An access to a range
     /// counts once for each page.
     pub hits: Option<u64>,
-    /// The counters of each channel.
+    /// The counters of each channel (share of a device).
     pub channels: Vec<ChannelStats>,
 }
 
@@ -170,7 +171,7 @@ impl Stats {
         Self { hits, channels }
     }
 
-    /// Returns the sum of each counter over all channels.
+    /// Returns the sum of each counter over all channels (shares of devices).
     #[must_use]
     #[inline]
     pub fn total(&self) -> ChannelStats {

@@ -85,7 +85,7 @@ impl Table {
         Self { header, rows: cards.into_iter().map(row).collect() }
     }
 
-    /// Creates a table with one row for each channel of each array.
+    /// Creates a table with one row for each channel (share of a device) of each array.
     pub fn of_channels(watched: &Watched) -> Self {
         let header = vec![
             "program",

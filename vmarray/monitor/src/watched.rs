@@ -11,7 +11,8 @@ pub struct Watched {
     programs: Vec<(PublishedProgram, Option<PublishedProgram>)>,
 }
 
-/// A channel of a published array, with its program and array, and its changes since the last reading.
+/// A channel (share of a device) of a published array, with its program and array, and its changes since the
+/// last reading.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchedChannel<'a> {
     pub program: &'a PublishedProgram,
@@ -44,7 +45,7 @@ impl Watched {
         self.programs.iter().map(|(program, _)| program.left_out).sum()
     }
 
-    /// Returns all channels, in the order of programs and arrays.
+    /// Returns all channels (shares of devices), in the order of programs and arrays.
     pub fn channels(&self) -> impl Iterator<Item = WatchedChannel<'_>> {
         self.programs.iter().flat_map(|(program, before)| {
             let arrays = program.arrays.iter().enumerate();

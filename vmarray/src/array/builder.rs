@@ -181,16 +181,16 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the maximum RAM of the cache in bytes, rounded to at least one page for each channel, and at most
-    /// the array's length. [`frames_per_channel`](Self::frames_per_channel) sets the same limit in pages; the
-    /// later of the two calls applies.
+    /// Sets the maximum RAM of the cache in bytes, at most the length of the array. Each channel (share of a
+    /// device) gets at least one page. [`frames_per_channel`](Self::frames_per_channel) sets the same limit
+    /// in pages; the later of the two calls applies.
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.settings.cache = Cache::Bytes(bytes);
         self
     }
 
-    /// Sets the maximum RAM of the cache, in pages for each channel: at least one, and at most all of the
-    /// channel.
+    /// Sets the maximum RAM of the cache, in pages for each channel (share of a device). The cache has at
+    /// least one page of each channel, and at most all.
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
         self.settings.cache = Cache::FramesPerChannel(frames);
         self
@@ -254,11 +254,11 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// cache](crate::views::PagedView::get_uncached). [`check_pages`](VirtualArray::check_pages) checks all
     /// pages.
     ///
-    /// A thread that fetches a page or writes it back reads it once more; a hit costs the same. The checksums
-    /// take 16 bytes of RAM a page. Copies to other arrays, also on the same devices, count as copies between
-    /// devices. If pages have replicas, an access compares only the replica that it reads, and does not try
-    /// the other one. Arrays [in files](VirtualArray::create) ignore this setting, because files have
-    /// checksums of their own.
+    /// A thread that fetches a page or writes it back reads the page once more; a hit costs the same. The
+    /// checksums take 16 bytes of RAM a page. Copies to other arrays, also on the same devices, count as
+    /// copies between devices. If pages have replicas, an access compares only the replica that it reads, and
+    /// does not try the other one. Arrays [in files](VirtualArray::create) ignore this setting, because files
+    /// have checksums of their own.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -368,7 +368,8 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Builds the array.
     ///
-    /// Allocates all device memory, and up to 16 MiB of the cache for each channel. Copies no elements.
+    /// Allocates all device memory, and up to 16 MiB of the cache for each channel (share of a device).
+    /// Copies no elements.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),

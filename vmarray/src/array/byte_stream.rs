@@ -121,7 +121,12 @@ impl<D: Device> Seek for ByteStream<'_, D> {
             SeekFrom::End(offset) => self.len().checked_add_signed(offset),
             SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
         };
-        let outside = || io::Error::new(io::ErrorKind::InvalidInput, "seek before the first byte");
+        let outside = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot seek before the first byte; use a position of 0 or more",
+            )
+        };
         self.position = position.ok_or_else(outside)?;
         Ok(self.position)
     }

@@ -268,7 +268,7 @@ impl<T: Element, D: Device> RangeRest<'_, T, D> {
             match self.array.cut(&self.range, number).and_then(|cut| self.array.visit(cut, self.visit)) {
                 Ok(page) => {
                     let len = page.len();
-                    assert!(len > 0, "a page of the range must have an element of it");
+                    assert!(len > 0, "a page that the range overlaps must contain an element of the range");
                     self.skip(end, len);
                     let next = self.page.insert(page).address();
                     return Some(Ok(ElementWindow { next, end: next.wrapping_add(len) }));

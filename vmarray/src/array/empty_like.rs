@@ -85,7 +85,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// If this array can [grow](Self#growth), the new one can grow to the same length. Statistics of the new
     /// array are not [published](crate::Builder::publish). If this array is in files, the new one is in host
-    /// RAM, on one channel, with the same cache, because a file holds only one array.
+    /// RAM, on one channel (share of a device), with the same cache, because a file holds only one array.
     ///
     /// # Errors
     /// The errors of [`Builder::build`](crate::Builder::build).

@@ -14,8 +14,8 @@ use crate::engine::pager::Pager;
 /// Elements of an array in device memory, which other libraries can read and write in place; returned by
 /// [`export`](VirtualArray::export).
 ///
-/// If the array has one device and one channel, all of its elements are contiguous. Otherwise pages are
-/// striped over channels, and only the elements within a page are contiguous.
+/// If the array has one device and one channel (share of a device), all of its elements are contiguous.
+/// Otherwise pages are striped over channels, and only the elements within a page are contiguous.
 ///
 /// ```
 /// use vmarray::access::{ExportedElements, ExportedSlice};

@@ -21,12 +21,12 @@ use crate::base::element::Element;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Footprint {
-    /// Device memory of all channels, in bytes.
+    /// Device memory of all channels (shares of devices), in bytes.
     pub device_bytes: u64,
     /// RAM allocated by the cache so far, in bytes.
     pub cache_bytes: usize,
     /// Maximum RAM of the cache, in bytes. At most [`Builder::cache_bytes`](crate::Builder::cache_bytes), but
-    /// at least one page for each channel.
+    /// at least one page for each channel (share of a device).
     pub cache_max_bytes: usize,
     /// RAM allocated so far for operations that bypass the cache, in bytes, in addition to the cache. It
     /// holds staging buffers for long ranges, lists of indices, and results of devices: up to 64 MiB of

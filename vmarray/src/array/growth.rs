@@ -344,7 +344,7 @@ impl<'a, T: Element, D: Device> Extend<&'a T> for VirtualArray<T, D> {
 /// ```
 impl<T: Element> FromIterator<T> for VirtualArray<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        const ADVICE: &str = "`Builder::build` and `try_extend` return this as an error";
+        const ADVICE: &str = "cannot collect; `Builder::build` and `try_extend` return the error";
         match Self::builder(0).growing().build() {
             Ok(mut array) => {
                 array.try_extend(values).expect(ADVICE);

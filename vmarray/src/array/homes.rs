@@ -11,7 +11,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::setup::profile;
 
-/// The devices that store the pages of one channel of an array, at the time of the call.
+/// The devices that store the pages of one channel (share of an array), at the time of the call.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -37,7 +37,7 @@ use crate::setup::profile;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelHome {
-    /// Number of pages of the channel.
+    /// Number of pages of the channel (share of an array).
     pub pages: u64,
     /// Number of lost pages: their contents were only on a lost device, and not in the cache.
     pub lost_pages: u64,
@@ -46,7 +46,8 @@ pub struct ChannelHome {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns, for each channel of the array, its devices and the number of its lost pages.
+    /// Returns, for each channel (share) of the array, the channel's devices and the number of its lost
+    /// pages.
     ///
     /// The call queries each device. If a device without redundancy is lost, the call examines the state of
     /// all pages of its channels; other threads may change the pages meanwhile.
@@ -75,7 +76,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Replaces a lost device by the device `spare`, in an array with
-    /// [`Placement::Mirrored`](crate::Placement::Mirrored), and restores its pages from a replica. Other
+    /// [`Placement::Mirrored`](crate::Placement::Mirrored), and restores the lost pages from a replica. Other
     /// threads can use the array meanwhile. The call returns when all pages are restored. If several devices
     /// are lost, the call replaces one of them.
     ///
@@ -119,10 +120,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// will be removed or reports memory errors. The array must be [movable](crate::Builder::movable) or have
     /// [`Placement::Mirrored`](crate::Placement::Mirrored).
     ///
-    /// Each device gets about the same number of channels; a device named twice gets twice as many. A channel
-    /// whose pages are already on one of `devices` stays there, unless that device has more than its share.
-    /// The number of channels does not change; build the array with several channels for each device if you
-    /// plan to add devices.
+    /// Each device gets about the same number of channels (shares of the array); a device named twice gets
+    /// twice as many. A channel whose pages are already on one of `devices` stays there, unless that device
+    /// has more than its share. The number of channels does not change; build the array with several channels
+    /// for each device if you plan to add devices.
     ///
     /// The call moves one channel after the other, and returns when the old devices are unused. A channel's
     /// pages are copied over a direct link if the devices [reach each other](backend_api::Device::reaches),

@@ -41,7 +41,7 @@ pub struct Watch<'a, T: Element, D: Device> {
 /// A report on the work of an array during a [watch](Watch).
 ///
 /// The [shares](ReportedDevice) of a device are relative to the limits in its [`Profile`], so they exist only
-/// if this process knows the profile. They include the work of *this array* only.
+/// if this process knows the profile. The shares include the work of *this array* only.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -244,7 +244,7 @@ pub(crate) fn as_atomics(numbers: &mut [u64]) -> &[AtomicU64] {
 /// Checks the size of a field type at compile time.
 const fn assert_searchable(bytes: usize) {
     assert!(bytes > 0, "a field must have at least one byte");
-    assert!(bytes <= Search::VALUE_MAX_BYTES, "a search compares fields of at most 4096 bytes");
+    assert!(bytes <= Search::VALUE_MAX_BYTES, "a field must have at most 4096 bytes");
 }
 
 /// A field of an element type. The macro [`field!`](crate::field) creates it from the field's name, and

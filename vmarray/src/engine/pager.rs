@@ -109,7 +109,7 @@ impl Held {
 const WINDOW_BYTES: usize = 4 << 20;
 const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
-/// The pager of one array: its page table and its channels.
+/// The pager of one array: its page table and its channels (shares of devices).
 #[derive(Debug)]
 pub struct Pager {
     channels: Vec<Arc<Channel>>,

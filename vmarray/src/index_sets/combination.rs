@@ -89,8 +89,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     /// Returns all results in RAM. All threads write to one allocation.
     ///
     /// # Errors
-    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong). If the sources exceed the memory
-    /// bound, the call reads them again, and can also return their errors and
+    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong). If the inputs exceed the memory
+    /// bound, the call reads them again, and can also return errors of reads and
     /// [`InputChanged`](ErrorKind::InputChanged).
     pub fn to_index_set(&self) -> Result<IndexSet> {
         CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()

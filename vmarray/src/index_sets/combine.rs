@@ -107,7 +107,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     }
 
     /// Sets an approximate limit in bytes for the RAM of the join's index structures and of the loaded parts
-    /// of the sources. The limit does not include the results.
+    /// of the two sets. The limit does not include the results.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = Some(bytes);
         self
@@ -118,9 +118,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), or
     /// [`CommonDimension`](ErrorKind::CommonDimension) for a product;
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a source has a label twice;
-    /// [`TooLong`](ErrorKind::TooLong) if the number of results overflows;
-    /// [`NoMemory`](ErrorKind::NoMemory); errors of the sources.
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a set has a label twice;
+    /// [`TooLong`](ErrorKind::TooLong) if the number of results overflows; [`NoMemory`](ErrorKind::NoMemory);
+    /// errors of the sources.
     pub fn run(self) -> Result<Combination<'a, A, B>> {
         let merge = self.merge()?;
         self.found(merge)

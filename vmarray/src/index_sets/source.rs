@@ -11,8 +11,8 @@ use crate::ops::executor::OperandStore;
 /// A source of tuples for a join: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a type of
 /// the program. Several threads may read from it at the same time.
 ///
-/// While an operation uses the source, its labels and its length must not change. Otherwise results may be
-/// wrong or a call may panic, but the behaviour is not undefined.
+/// While an operation uses the tuples, their labels and their number must not change. Otherwise results may
+/// be wrong or a call may panic, but the behaviour is not undefined.
 ///
 /// ```
 /// use vmarray::{IndexSet, Result};

@@ -14,9 +14,10 @@ use stripe_pattern::stripe_pattern;
 
 /// The distribution of an array's pages over its devices.
 ///
-/// A device's share is a number of *channels*. With `K` channels over all devices, page `p` is on channel `p
-/// % K`. The channels of different devices alternate. A device with twice the channels therefore has twice
-/// the pages, and consecutive pages are spread over the devices in this ratio.
+/// The part of the pages on a device is measured in *channels*, equal shares of the array. With `K` channels
+/// over all devices, page `p` is on channel `p % K`. The channels of different devices alternate. A device
+/// with twice the channels therefore has twice the pages, and consecutive pages are spread over the devices
+/// in this ratio.
 ///
 /// An array with fewer pages than channels uses only the first channels of the sequence, one for each page.
 /// The shares are then approximate, and a device without a channel gets no page.

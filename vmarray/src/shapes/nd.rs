@@ -117,7 +117,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more or fewer elements,
-    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if their number overflows.
+    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if the number of elements overflows.
     pub fn from_elements(elements: VirtualArray<T, D>, shape: [usize; N]) -> Result<Self> {
         let geometry = LayoutGeometry::row_major(shape, elements.len())?;
         Ok(Self { elements, geometry })
@@ -130,8 +130,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// Returns the one-dimensional array that stores the elements, for operations without positions, such as
-    /// statistics, flushes and evictions. In a tiled array it may contain padding, which must stay zero,
-    /// because counts on the devices rely on it. To write by index, use
+    /// statistics, flushes and evictions. In a tiled array this array may contain padding, which must stay
+    /// zero, because counts on the devices rely on it. To write by index, use
     /// [`element_ranges`](Self::element_ranges).
     #[must_use]
     pub fn elements(&self) -> &VirtualArray<T, D> {

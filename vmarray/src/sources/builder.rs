@@ -103,8 +103,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Sets the device memory of the source in bytes, as the sum over all devices. Each channel uses at least
-    /// the memory of one page.
+    /// Sets the device memory of the source in bytes, as the sum over all devices. Each channel (share of a
+    /// device) uses at least the memory of one page.
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
         self

@@ -26,7 +26,7 @@ use crate::engine::channel::PinnedPiece;
 /// # Safety
 /// [`memory`](Self::memory) must return the same initialised elements at the same address in each call, also
 /// after a move of the home. From the first call until the drop of the home, the elements must stay
-/// allocated, and no other code may write to them. If [`OWNED`](Self::OWNED) is true, they must stay
+/// allocated, and no other code may write to them. If [`OWNED`](Self::OWNED) is true, the elements must stay
 /// allocated even if the home is leaked.
 pub unsafe trait Home<T: Element>: Send + Sync {
     /// True if the memory stays allocated when the home is leaked instead of dropped. A source registers only

@@ -86,7 +86,7 @@ impl Drop for DeferredWakes {
 }
 
 /// A thread has this value while it holds a lock and calls devices under the lock. During this time the
-/// thread wakes neither tasks nor [drivers](Self::postpone).
+/// thread calls neither wakers of tasks nor the wakers that [`postpone`](Self::postpone) gets.
 #[derive(Debug)]
 pub struct LockScope(PhantomData<*const ()>);
 
@@ -97,8 +97,9 @@ impl LockScope {
         Self(PhantomData)
     }
 
-    /// Defers the wake-up of a channel's driver until the calling thread has dropped its last `LockScope`.
-    /// Returns `false`, without a wake-up, if the thread has none.
+    /// Defers the call of a channel's driver (the waker that serves requests of tasks) until the calling
+    /// thread has dropped its last `LockScope`. Returns `false` if the thread has no `LockScope`; then defers
+    /// nothing.
     #[inline]
     pub fn postpone(driver: impl FnOnce() -> Waker) -> bool {
         DEFERRED

@@ -93,9 +93,9 @@ impl Entry {
 
     /// Reads several elements of the page by accesses that may race with writers. Returns `None` if a writer
     /// may have been active. Writers that hold the page are detected as in
-    /// [`read_validated`](Self::read_validated). Lock-free writers leave no trace, so this refuses pages
-    /// whose write gate is open. Opening the gate requires an exclusive hold, which is visible to a thread
-    /// that sees any of the writes.
+    /// [`read_validated`](Self::read_validated). Lock-free writers leave no trace, so this method refuses
+    /// pages whose write gate is open (lock-free writes allowed). Opening the gate requires an exclusive
+    /// hold, which is visible to a thread that sees any of the writes.
     #[inline(always)]
     pub fn read_undisturbed<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.state(Ordering::Acquire);
@@ -148,8 +148,8 @@ impl Entry {
 
     /// Takes a resident page for shared use, which excludes exclusive holders. If the returned earlier state
     /// has `WRITERS`, lock-free writes may continue until [`shut_writes`](Self::shut_writes), a barrier and a
-    /// check of the hazard slots. If it has `WAITED` and the holder is a guard, the caller must wake the
-    /// sleeping threads, because they may be forbidden to wait for guards.
+    /// check of the hazard slots. If the earlier state has `WAITED` and the new holder is a guard, the caller
+    /// must wake the sleeping threads, because a thread may be forbidden to wait for guards.
     ///
     /// A thread that wants the page exclusively has precedence, unless `barging` is set. Threads with guards
     /// set it, because they must not wait for a thread that could wait for them.
@@ -166,8 +166,8 @@ impl Entry {
         })
     }
 
-    /// Takes an absent page for shared use, which protects its home slot from writes. `Ok` is true if the
-    /// slot has contents. Precedence is as in [`try_share`](Self::try_share).
+    /// Takes an absent page for shared use, which protects its home slot (in device memory) from writes. `Ok`
+    /// is true if the slot has contents. Precedence is as in [`try_share`](Self::try_share).
     #[inline]
     pub fn try_share_home(&self, barging: bool) -> Result<bool, Refusal> {
         self.transition(|s| match s {
@@ -211,7 +211,7 @@ impl Entry {
     }
 
     /// Takes an absent page exclusively for one thread or transfer. Returns the previous state, which shows
-    /// the contents of the home slot.
+    /// if the home slot (in device memory) has contents.
     ///
     /// `readers_stay` allows this while other threads read the home slot. It is correct for loading a page
     /// that will be shared first. It is wrong for writing to the slot, and for loading a page that will be
@@ -227,8 +227,8 @@ impl Entry {
         })
     }
 
-    /// Takes an absent page without contents exclusively, for a thread that writes zeroes to its home slot. A
-    /// snapshot cannot see this change.
+    /// Takes an absent page without contents exclusively, for a thread that writes zeroes to its home slot
+    /// (in device memory). Ignores a snapshot's mark, because the page reads as zeroes before and after.
     #[inline]
     pub fn try_claim_to_zero(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -238,9 +238,9 @@ impl Entry {
     }
 
     /// Takes an absent page for the one thread that loads it; `readers_stay` as for
-    /// [`try_claim_absent`](Self::try_claim_absent). If the home slot has contents, the page is
-    /// [marked](Self::mark_in_flight) as in flight in the same step. Returns the previous state. If this has
-    /// [`WAITED`] and the slot has contents, the caller must wake sleeping threads.
+    /// [`try_claim_absent`](Self::try_claim_absent). If the home slot (in device memory) has contents, the
+    /// page is [marked](Self::mark_in_flight) as in flight in the same step. Returns the previous state. If
+    /// this state has [`WAITED`] and the slot has contents, the caller must wake sleeping threads.
     #[inline]
     pub fn claim_to_load(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -292,20 +292,21 @@ impl Entry {
         holder == Holder::Guard && self.change(|s| (s.0 & !WAITED) + GUARD).any(WAITED)
     }
 
-    /// Marks a page as dirty; the caller holds it exclusively.
+    /// Marks a page as dirty. The caller holds the page exclusively.
     #[inline]
     pub fn mark_dirty(&self) {
         self.change(|s| s.0 | DIRTY);
     }
 
-    /// Records that the home slot of a page contains zeroes; the caller holds the page.
+    /// Records that the home slot of a page (in device memory) contains zeroes. The caller holds the page.
     #[inline]
     pub fn home_is_zeroed(&self) {
         self.change(|s| s.0 | ZEROED);
     }
 
-    /// Records that the home slot of a page has unspecified contents, before the caller writes to the slot.
-    /// The caller holds the page exclusively.
+    /// Records that the home slot of a page (in device memory) no longer contains zeroes. The caller holds
+    /// the page exclusively, and calls this before it writes to the slot, because the write may fail
+    /// half-way.
     #[inline]
     pub fn home_is_unknown(&self) {
         self.change(|s| s.0 & !ZEROED);
@@ -336,8 +337,9 @@ impl Entry {
         self.change(|s| s.0 & !(UNSAVED | WAITED)).any(WAITED)
     }
 
-    /// Allows new shared holders again. Other threads that want the page exclusively set the mark again when
-    /// they wake. Returns true if the caller must wake sleeping threads.
+    /// Allows new shared holders again. Other threads that want the page exclusively call
+    /// [`set_writer_pending`](Self::set_writer_pending) again when they wake. Returns true if the caller must
+    /// wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn give_up(&self) -> bool {
@@ -357,15 +359,16 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Sets the initial state of the home slot of an unused page: contents (`HOME`), or zeroes (`ZEROED`).
+    /// Sets the initial state of the home slot (in device memory) of an unused page: contents (`HOME`), or
+    /// zeroes (`ZEROED`).
     #[inline]
     pub fn begin_with(&self, home: u64) {
         debug_assert!(home == HOME || home == ZEROED, "{home:x}");
         self.change(|s| s.0 | home);
     }
 
-    /// Ends an exclusive hold of an absent page after a write to its home slot. Returns true if the caller
-    /// must wake sleeping threads.
+    /// Ends an exclusive hold of an absent page after a write to its home slot (in device memory). Returns
+    /// true if the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn release_written(&self) -> bool {
@@ -387,8 +390,8 @@ impl Entry {
     }
 
     /// Takes the frame from a page and releases the page, which the caller holds exclusively, with shut
-    /// gates. `forget` also declares the home slot empty. Returns true if the caller must wake sleeping
-    /// threads.
+    /// gates. `forget` also declares the home slot (in device memory) empty. Returns true if the caller must
+    /// wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn unmap(&self, forget: bool) -> bool {
@@ -438,7 +441,8 @@ impl Entry {
         self.read_gate.store(self.address(), Ordering::Release);
     }
 
-    /// Opens the page to lock-free reads and writes, and declares it dirty. The caller holds it exclusively.
+    /// Opens the page to lock-free reads and writes, and marks the page as dirty. The caller holds the page
+    /// exclusively.
     #[inline]
     pub fn open_writes(&self) {
         self.change(|s| s.0 | READERS | WRITERS | DIRTY);
@@ -473,8 +477,9 @@ impl Entry {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
     }
 
-    /// One step of the victim search: clears the used bit, or claims the page for eviction. `recency` makes
-    /// use count (not for an exact policy); `write_back` includes dirty pages.
+    /// One step of the victim search: claims the page for eviction. If `recency` is true, a page that was
+    /// used since the last step instead loses its used bit and stays. If `write_back` is false, dirty pages
+    /// stay.
     pub fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {
@@ -502,7 +507,8 @@ impl Entry {
         found
     }
 
-    /// Starts the write-back of a dirty page without writers, as [`sweep`](Self::sweep); otherwise refuses.
+    /// Starts the write-back of a dirty page that no thread writes, like [`sweep`](Self::sweep); otherwise
+    /// refuses.
     #[inline]
     pub fn try_write_back(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -522,8 +528,8 @@ impl Entry {
         })
     }
 
-    /// Ends a write-back. After a success, frame and home slot are equal. Returns true if the caller must
-    /// wake sleeping threads.
+    /// Ends a write-back. After a success, frame and home slot (in device memory) are equal. Returns true if
+    /// the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn end_write_back(&self, success: bool) -> bool {

@@ -29,8 +29,8 @@ pub fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
 /// Sleeps until another thread calls [`unpark`], after [requesting](Entry::ask_to_wake) the wake-up. Returns
 /// at once if `busy` no longer holds.
 ///
-/// `busy` runs under a lock of the parking lot, so it must neither panic nor take locks of `parking_lot`.
-/// Callers check the state, and lists of the thread under locks of the standard library.
+/// `busy` runs under a lock of the parking lot, so it must neither panic nor take locks of `parking_lot`. It
+/// may take locks of the standard library.
 pub fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on. The first
     // closure neither panics nor parks, as the callers have promised for `busy`; the others do nothing.

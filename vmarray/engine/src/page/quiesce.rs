@@ -6,8 +6,8 @@ use super::hazard::HazardAccess;
 use super::state::{READERS, State, WRITERS};
 
 /// Waits until no lock-free access that began before the gates were shut is running, with one barrier for all
-/// pages. `State` is the state before the shutting. The caller holds the pages: exclusively for
-/// [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
+/// pages. Each `State` is the page's state before the caller shut its gates. The caller holds the pages:
+/// exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
 pub fn quiesce_by<'a>(
     pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
     access: HazardAccess,

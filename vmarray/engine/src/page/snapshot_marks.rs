@@ -127,9 +127,9 @@ impl<S> Snapshots<S> {
         self.current.lock().clone()
     }
 
-    /// Waits until a marked page can be saved. A thread calls this that wants to change the page and holds no
-    /// page, but possibly guards. Returns the marks of the snapshot that saves the page, or `None` if the
-    /// thread must check the page again.
+    /// Waits until a marked page can be saved. The calling thread wants to change the page. It may have
+    /// guards, but holds no other pages. Returns the marks of the snapshot that saves the page, or `None` if
+    /// the thread must check the page again.
     pub fn await_instant(
         &self,
         pages: &impl MarkedPages,
@@ -235,7 +235,7 @@ impl<S> SnapshotMarks<S> {
         self.turn_to(Phase::Saving);
     }
 
-    /// Saves a page by `save` and removes its mark. Returns false if another thread is saving it. Returns
+    /// Saves a page by `save` and removes its mark. Returns false if another thread is saving the page, and
     /// true also if the snapshot is over.
     #[inline]
     pub fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {

@@ -97,9 +97,9 @@ impl State {
         self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
     }
 
-    /// Returns true if threads hold or want the page, so a thread that wants it must sleep until a release.
-    /// Returns false if the wait ends otherwise: a thread helps with a transfer, or asks the snapshot that
-    /// marked the page, because it may be forbidden to wait.
+    /// Returns true if a thread that wants the page must sleep until other threads release it. Returns false
+    /// if the thread can continue in another way: it helps with a transfer, or asks the snapshot that marked
+    /// the page.
     #[inline]
     pub fn is_held_against(self, exclusive: bool) -> bool {
         let is_in_the_way = if exclusive { self.shared() } else { self.any(WRITER_PENDING) };
@@ -116,7 +116,7 @@ impl State {
 
     /// Returns true if the state is consistent. A dirty page has a frame, a page with possible lock-free
     /// writers is dirty, and a transfer holds the page exclusively or by a pin. So at most one of home slot
-    /// and frame is newer, and neither changes during a transfer.
+    /// (in device memory) and frame is newer, and neither changes during a transfer.
     #[inline]
     pub fn is_coherent(self) -> bool {
         (!self.any(DIRTY) || self.any(RESIDENT))

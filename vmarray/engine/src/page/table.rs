@@ -49,8 +49,9 @@ impl Lengths {
         unsafe { first.cast::<Self>().sub(1).as_ref() }
     }
 
-    /// Returns true if an index is in bounds and allows the quick path, in the array with this first entry. Then the thread
-    /// also sees all writes before the publication of the length.
+    /// Returns true if an index is in bounds in the array with this first entry, and the array allows the
+    /// quick path (page by shift, hits not counted). Then the thread also sees all writes before the
+    /// publication of the length.
     ///
     /// # Safety
     /// As [`of`](Self::of).
@@ -80,8 +81,8 @@ impl Lengths {
         }
     }
 
-    /// Returns the length of the array in elements. A thread that finds an index below it sees all writes
-    /// before its publication.
+    /// Returns the length of the array in elements. A thread that finds an index below this length sees all
+    /// writes before the length's publication.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
@@ -107,15 +108,18 @@ impl Lengths {
 }
 
 impl PageTable {
-    /// Returns a table of absent pages. `pages` of them have a home slot now, and the array can grow to
-    /// `most` pages. Returns `None` if there is not enough memory.
+    /// Returns a table of absent pages. `pages` of them have a home slot (place in device memory) now, and
+    /// the array can grow to `most` pages. Returns `None` if there is not enough memory.
     pub fn new(pages: usize, most: usize) -> Option<Self> {
         assert!(pages <= most, "a new table must not have more pages than its maximum");
         let layout = Self::layout(most)?;
         // SAFETY: the layout contains at least the lengths.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let shift = start.align_offset(align_of::<Lengths>());
-        assert!(shift < align_of::<Lengths>(), "the shift must be below the alignment");
+        assert!(
+            shift < align_of::<Lengths>(),
+            "the shift that aligns the lengths must be below their alignment"
+        );
         // Random lookups are faster with large pages. Unused entries stay untouched, so they take no memory.
         ask_for_large_pages(start.as_ptr(), shift + size_of::<Lengths>() + pages * size_of::<Entry>());
         // SAFETY: the layout has room for the shift, the lengths and the entries; the alignment of lengths
@@ -138,7 +142,7 @@ impl PageTable {
         unsafe { Lengths::of(self.first) }
     }
 
-    /// Returns the number of pages that have a home slot.
+    /// Returns the number of pages that have a home slot (place in device memory).
     #[inline]
     pub fn len(&self) -> u64 {
         self.pages.load(Ordering::Acquire)
@@ -150,7 +154,7 @@ impl PageTable {
         self.most as u64
     }
 
-    /// Increases the number of pages that have a home slot to `pages`.
+    /// Increases the number of pages that have a home slot (place in device memory) to `pages`.
     #[inline]
     pub fn lengthen(&self, pages: u64) {
         self.pages.fetch_max(pages, Ordering::AcqRel);
@@ -174,7 +178,7 @@ impl PageTable {
         prefetch_write(self.first.as_ptr().wrapping_add(page as usize));
     }
 
-    /// Returns the bytes of the entries of pages that have a home slot.
+    /// Returns the bytes of the entries of pages that have a home slot (place in device memory).
     #[inline]
     pub fn bytes(&self) -> usize {
         self.len() as usize * size_of::<Entry>()

@@ -183,8 +183,8 @@ pub fn count_hit(counter: HitCounter) {
     let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
-/// Slow form of [`read_lock_free`], tried before by the caller: registers the thread, and issues a full
-/// fence.
+/// Slow form of [`read_lock_free`], for a caller that has tried that function: registers the thread, and
+/// issues a full fence.
 #[cold]
 pub fn read_fenced<R>(
     entry: &Entry,

@@ -42,7 +42,7 @@ pub(super) struct Description {
     /// The shape of the array in words, such as the extents of an N-dimensional array.
     pub shape: String,
     pub page_elements: usize,
-    /// For each channel, the number of the file that stores the channel's pages.
+    /// For each channel (share of an array), the number of the file that stores the channel's pages.
     pub stripe_pattern: Vec<usize>,
     /// The number of this file, and the number of all files of the array.
     pub file: usize,

@@ -39,7 +39,7 @@ pub struct PublishedProgram {
     pub at: Duration,
     /// The arrays of the program, in the order in which they were built.
     pub arrays: Vec<PublishedArray>,
-    /// The number of further arrays, which the file omits because it has a maximal size.
+    /// The number of further arrays, which the file omits because the file's size is limited.
     pub left_out: u64,
 }
 
@@ -61,11 +61,11 @@ pub struct PublishedArray {
     pub bytes: u64,
     /// Number of hits since the creation of the array; `None` if the array does not count hits.
     pub hits: Option<u64>,
-    /// The channels of the array.
+    /// The channels (shares of devices) of the array.
     pub channels: Vec<PublishedChannel>,
 }
 
-/// A channel of an [array](PublishedArray).
+/// A channel (share of a device) of an [array](PublishedArray).
 ///
 /// ```
 /// use vmarray::monitor::{PublishedChannel, programs};
@@ -78,11 +78,12 @@ pub struct PublishedArray {
 pub struct PublishedChannel {
     /// Name of the device, as in error messages.
     pub device: String,
-    /// The counters since the array was built.
+    /// The counters of the channel (share of a device) since the array was built.
     pub stats: ChannelStats,
-    /// RAM of the channel's cache frames, in bytes.
+    /// RAM of the cache frames of the channel (share of a device), in bytes.
     pub cache_bytes: u64,
-    /// Page-locked RAM of the channel's cache frames and buffers, in bytes; 0 if frames are pageable.
+    /// Page-locked RAM of the channel (share of a device) for cache frames and buffers, in bytes; 0 if the
+    /// cache is pageable.
     pub pinned_bytes: u64,
     /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) is
     /// known.

@@ -30,7 +30,8 @@ struct KnownPages {
 pub(super) struct Since(u64);
 
 impl InitTracker {
-    /// Begins a check that the home slots of pages are initialized. Returns the pages not known to be.
+    /// Begins a check that the home slots of pages (in device memory) are initialized. Returns the pages
+    /// whose slots are not known to be initialized.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
         let known = self.known.lock();
@@ -47,7 +48,8 @@ impl InitTracker {
         (Since(losses), rest)
     }
 
-    /// Ends a check. Since `begin`, the caller has initialized all these slots, or found it done.
+    /// Ends a check. Since `begin`, the caller has initialized the home slots (in device memory) of all
+    /// `pages`, or has found them initialized.
     pub fn end(&self, Since(losses): Since, pages: &Range<u64>) {
         let mut known = self.known.lock();
         let touch = known.pages.start <= pages.end && pages.start <= known.pages.end;
@@ -58,8 +60,8 @@ impl InitTracker {
         }
     }
 
-    /// Records that some page's home slot is no longer initialized. Call this after the change of the page's
-    /// state, and before another thread may rely on the new state.
+    /// Records that the home slot of some page (in device memory) is no longer initialized. Call this after
+    /// the change of the page's state, and before another thread may rely on the new state.
     pub fn lose(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }

@@ -141,7 +141,8 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         scratch(&devices, len)
     }
 
-    /// Returns the array that stores a set if the devices can read it in place, as both are on one device.
+    /// Returns the array that stores a set if the devices can read it in place, because both are on one
+    /// device.
     pub fn in_place<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
@@ -241,7 +242,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         rows.given(given).result(to).run::<coded>()
     }
 
-    /// Adds the values of the columns `keys` to the number that encodes each tuple.
+    /// Adds the encoded values of the columns `keys` to each tuple's code (one number).
     pub fn code(
         &self,
         rows: &DeviceRows<'_, D>,

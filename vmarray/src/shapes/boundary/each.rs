@@ -16,8 +16,8 @@ where
     R: Boundary<V::Element, N>,
 {
     /// Runs a closure for each box of `boxes`, in order. The closure gets the box and the elements of its
-    /// window, in row-major order. The window is the box, enlarged by `halo` elements in both directions of
-    /// each axis. The call prefetches the next window.
+    /// window, in row-major order. The window is the box, enlarged by `halo` elements at both ends of each
+    /// axis. The call prefetches the next window.
     ///
     /// # Errors
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and the

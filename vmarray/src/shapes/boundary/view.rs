@@ -93,7 +93,7 @@ where
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode defines no value at the position, and
-    /// errors of the source.
+    /// errors of the array or source.
     #[inline]
     pub fn get(&self, at: [isize; N]) -> Result<V::Element> {
         let extents = self.extents();
@@ -150,7 +150,7 @@ where
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) if the mode defines no value at some position, before
     /// anything is read; [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice's length differs from the
-    /// window's; and errors of the source.
+    /// window's; and errors of the array or source.
     ///
     /// ```
     /// use vmarray::{boundary::Symmetric, prelude::*};
@@ -227,7 +227,8 @@ where
     /// [`Ignored`](super::Ignored), the call does nothing.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and errors of the source.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and errors of the array
+    /// or source.
     #[inline]
     pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
         let extents = self.extents();
@@ -243,13 +244,13 @@ where
         self.view.set(V::Shape::index(at.map(isize::cast_unsigned)), value)
     }
 
-    /// Copies a slice, in row-major order, to the window that begins at `origin` and has the given extent.
-    /// The mode for writes decides on parts of the window outside of the view: the call ignores their
-    /// elements, or fails before it writes any element.
+    /// Copies a slice, in row-major order, to the window that begins at `origin` and has the given extent. If
+    /// parts of the window are outside of the view, the mode for writes decides: the call ignores the
+    /// elements of these parts, or fails before it writes any element.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and
-    /// errors of the source.
+    /// errors of the array or source.
     pub fn write_window(&self, origin: [isize; N], extent: [usize; N], from: &[V::Element]) -> Result<()> {
         self.check_window(origin, extent, from.len())?;
         if from.is_empty() {

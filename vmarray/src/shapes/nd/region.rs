@@ -119,7 +119,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
 
     /// Returns the view with a fixed index along one axis, which it no longer has.
     pub(super) fn project<const K: usize>(&self, axis: usize, index: usize) -> Result<NdShape<N, K>> {
-        const { assert!(K > 0 && K + 1 == M, "a projection must have one axis less than its source") };
+        const { assert!(K > 0 && K + 1 == M, "a projection must have one axis less than its view") };
         shape::check_axis(axis, M)?;
         if index >= self.extents[axis] {
             return Err(shape::position_outside(axis, index as i128, self.extents[axis]));

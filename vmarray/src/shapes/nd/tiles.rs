@@ -17,7 +17,7 @@ use crate::ops::view::View as _;
 
 const LOOKAHEAD_PAGES: usize = 8;
 
-/// An iterator over the boxes into which a shape is divided, in row-major order. Those at the far edges may
+/// An iterator over the boxes into which a shape is divided, in row-major order. Boxes at the far edges may
 /// be smaller.
 ///
 /// ```
@@ -114,7 +114,7 @@ impl<const N: usize> FusedIterator for Tiles<N> {}
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Returns boxes that cover the array, to process it box by box. They are the tiles of a tiled array, or
-    /// groups of whole rows of about a page.
+    /// sets of whole rows, about a page each.
     #[must_use]
     pub fn tiles(&self) -> Tiles<N> {
         let shape = self.geometry.shape;
@@ -138,8 +138,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// in row-major order.
     ///
     /// The call prefetches the next boxes, and holds no lock while the closure runs. `mode` determines if the
-    /// call reads the elements before the closure, and if it writes them back afterwards. If it does not read
-    /// them, the copy is zero at first.
+    /// call reads the elements before the closure, and if it writes them back afterwards. If the call does
+    /// not read the elements, the copy is zero at first.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes belong to a larger

@@ -60,9 +60,9 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// Changes the settings of the array of row offsets. At first these are the present settings of the
-    /// elements, except for the page length. Later changes of the elements' settings do not affect the
-    /// offsets.
+    /// Changes the settings of the array of row offsets. At the first call, `change` gets the present
+    /// settings of the elements, without the page length. Later changes of the elements' settings do not
+    /// affect the offsets.
     pub fn offsets(mut self, change: impl FnOnce(Builder<u64, D>) -> Builder<u64, D>) -> Self {
         self.offsets = Some(change(self.describe_offsets()));
         self
