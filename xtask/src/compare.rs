@@ -27,7 +27,7 @@ pub fn run(args: CompareArgs) -> Result<()> {
         })?;
     }
     if rows.is_empty() {
-        bail!("the programs have no workload in common");
+        bail!("the programs OLD and NEW have no selected workload in common");
     }
     let (lines, marked) = report(&rows);
     print!("{lines}");

@@ -58,7 +58,7 @@ fn compare(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
             .run()
             .with_context(|| format!("kernels from seed {seed} on do not compile: {source}"))?;
         if cmd!(sh, "{program}").quiet().run().is_err() {
-            bail!("both forms of a kernel differ: see {source}");
+            bail!("a compiled kernel and its interpretation give different results: see {source}");
         }
         eprintln!("{} kernels", first + number);
     }

@@ -216,7 +216,7 @@ fn counts(array: &VirtualArray<Words>) -> Result<[u64; THREADS]> {
     for (index, found) in array.to_vec(..)?.into_iter().enumerate() {
         let thread = (found[0] >> 32) as usize;
         let number = version(thread, found).with_context(|| format!("at {index}"))?;
-        let count = counts.get_mut(thread).context("an element belongs to no thread")?;
+        let count = counts.get_mut(thread).context("an element has an invalid thread number")?;
         *count += 1;
         ensure!(
             number == *count,
@@ -292,7 +292,7 @@ impl Victim {
             });
             let threads: Vec<_> = threads.collect();
             let mut outcomes = threads.into_iter().map(|thread| thread.join());
-            outcomes.try_for_each(|outcome| outcome.unwrap_or_else(|_| bail!("a thread panicked")))
+            outcomes.try_for_each(|outcome| outcome.unwrap_or_else(|_| bail!("a writing thread panicked")))
         })
     }
 }

@@ -134,8 +134,10 @@ fn packed(texts: &BTreeMap<String, String>) -> Vec<u8> {
 /// Returns the packed texts of the current folder.
 fn unpacked(sh: &Shell) -> Result<BTreeMap<String, String>> {
     let file = sh.read_binary_file(PACKED)?;
-    let end =
-        file.windows(2).position(|two| two == b"\n\n").with_context(|| format!("{PACKED}: no index"))?;
+    let end = file
+        .windows(2)
+        .position(|two| two == b"\n\n")
+        .with_context(|| format!("{PACKED} has no index; run `cargo xtask ptx`"))?;
     let mut rest = &file[end + 2..];
     let text = |line: &str| {
         let (name, bytes) = line.split_once(' ')?;
@@ -144,7 +146,7 @@ fn unpacked(sh: &Shell) -> Result<BTreeMap<String, String>> {
         Some((name.to_owned(), String::from_utf8(decompress_to_vec_zlib(packed).ok()?).ok()?))
     };
     let texts = std::str::from_utf8(&file[..end])?.lines().map(text).collect::<Option<_>>();
-    texts.with_context(|| format!("{PACKED}: a text is damaged"))
+    texts.with_context(|| format!("a text in {PACKED} is damaged; run `cargo xtask ptx`"))
 }
 
 /// Returns the names of the CUDA sources in the current folder, without their ending.

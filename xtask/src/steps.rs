@@ -147,7 +147,8 @@ fn command(program: &Path, name: &'static str, arguments: &[&str]) -> Step {
         let output = Command::new(program).args(arguments).output()?;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         eprint!("\n==== {name}, beside the steps above ====\n{out}{err}");
-        ended(name, &err).with_context(|| format!("it ended with {}", output.status))
+        ended(name, &err)
+            .with_context(|| format!("the command of the step `{name}` ended with {}", output.status))
     };
     Step { name, outcome: run().into(), time: start.elapsed() }
 }

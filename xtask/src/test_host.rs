@@ -87,7 +87,7 @@ pub fn model(sh: &Shell) -> Result<Outcome> {
 /// Runs the examples in the documentation.
 pub fn doctests(sh: &Shell) -> Result<Outcome> {
     if cmd!(sh, "cargo test --doc --workspace --all-features --quiet").run().is_err() {
-        bail!("an example in the documentation failed");
+        bail!("an example in the documentation failed; the output above names it");
     }
     Ok(Outcome::passed())
 }

@@ -103,7 +103,7 @@ pub fn serve(name: &str, mut time: impl FnMut() -> Result<f64>) -> Result<()> {
             _ => return Ok(()),
         }
     }
-    bail!("the driver has ended")
+    bail!("the parent process, which requests the measurements, has ended")
 }
 
 /// A running process of OLD or NEW.
@@ -120,7 +120,7 @@ impl Program {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.with_context(|| format!("{command:?} cannot be started"))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
-        let (input, output) = pipes.context("the program has no pipes")?;
+        let (input, output) = pipes.context("the measured program has no pipes for its input and output")?;
         Ok(Self { child, input, output: BufReader::new(output).lines(), printed: Vec::new() })
     }
 

@@ -392,7 +392,7 @@ pub(super) fn items_append_their_values(cx: &Context<'_>) {
         );
         assert!((room as u64..items as u64).contains(&report.detail) && report.site > 0, "{report:?}");
         let contents = scene.contents();
-        assert_eq!(words(&contents[8..16]), [items as u64], "all were counted");
+        assert_eq!(words(&contents[8..16]), [items as u64], "the list must count all appended elements");
         let mut appended = words(&contents[64..64 + room * 8]);
         appended.sort_unstable();
         appended.dedup();

@@ -614,5 +614,5 @@ pub(super) fn preparing_launches_changes_nothing(cx: &Context<'_>) {
     assert_eq!(kernel, cases[0].kernel);
     scene.assert_as_expected("memory after the preparation of launches");
     run(cx, &mut scene, &cases[0]);
-    assert!(cx.device().prepare(&[]).is_ok(), "nothing to prepare");
+    assert!(cx.device().prepare(&[]).is_ok(), "a preparation of no requests must succeed");
 }

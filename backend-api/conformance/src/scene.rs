@@ -157,7 +157,9 @@ impl<'a> Scene<'a> {
         answer: usize,
     ) {
         let size = value.len();
-        let what = format!("{size} bytes at {field_offset} of {elements:?}, limit {limit}, all {count_all}");
+        let what = format!(
+            "search for {size} bytes at byte {field_offset} of {elements:?}, limit {limit}, count_all {count_all}"
+        );
         let (at, offset) = (self.host.at(answer as u64), field_offset as u64);
         let search = Search { elements, field_offset: offset, value, limit, count_all, answer: at };
         let ticket = self.queue.submit(&search).expect(&what);

@@ -264,7 +264,7 @@ impl Lower {
         if group.len() > 1 {
             if own_axes != Some(group.len()) {
                 let detail = format!(
-                    "the kernel's groups have {0} axes: declare its place with as many axes, `At<{0}>`",
+                    "the kernel's groups have {0} axes: declare its position with as many axes, `At<{0}>`",
                     group.len()
                 );
                 let error = Error::new(ErrorKind::Unsupported, tree.name, tree.file, tree.line, detail);

@@ -48,7 +48,7 @@ use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 /// # Ok::<_, vmarray_kernel::OutOfBounds>(())
 /// ```
 ///
-/// In kernels with groups, the place also has the item's place in its group:
+/// In kernels with groups, the position also has the item's position in its group:
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, run_on_host};
@@ -99,7 +99,7 @@ impl<const N: usize> At<N> {
     }
 }
 
-/// The index of the place along an axis.
+/// The index of the position along an axis.
 ///
 /// # Panics
 /// If the axis does not exist; in kernels this is an error of lowering.

@@ -398,7 +398,7 @@ macro_rules! positions {
 }
 positions!(2 3 4);
 
-/// Reads the index of a place along an axis.
+/// Reads the index of a position along an axis.
 impl<const N: usize> IndexedElements<usize> for At<N> {
     type Element = usize;
 

@@ -102,7 +102,7 @@ pub struct ParameterInfo {
 }
 
 impl ParameterInfo {
-    /// Returns the number of axes, if the parameter is a place.
+    /// Returns the number of axes, if the parameter is a position (`At`).
     pub(crate) fn axes(&self) -> Option<usize> {
         match self.kind {
             ParameterKind::At(axes) => Some(axes),

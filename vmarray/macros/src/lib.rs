@@ -36,8 +36,8 @@ use syn::parse_macro_input;
 /// can share memory, `&Group<T, N>`. With `group = [rows, columns]`, of as many axes as the kernel's `At`, a
 /// group is a tile of the result.
 ///
-/// - `at.in_group()` is the item's place in its group, `at.group()` the index of the group, and `at.groups()`
-///   the number of groups.
+/// - `at.in_group()` is the item's position in its group, `at.group()` the index of the group, and
+///   `at.groups()` the number of groups.
 /// - `barrier()` waits for all items of the group.
 /// - In groups of a multiple of 32 items, an item can use the values of the other items (lanes) of its
 ///   subgroup of 32 items: `lanes::sum(x)`, `min`, `max`, `and`, `or`, `xor`; `scan_sum(x)` and so on, over

@@ -50,12 +50,12 @@ impl ViewParameter {
     /// Returns the error text for a use of the parameter `name` as a value.
     pub fn as_value(self, name: &str) -> String {
         match self {
-            Self::At(Some(1)) => format!("`{name}` is a place: write `{name}.index()` for its index"),
+            Self::At(Some(1)) => format!("`{name}` is a position: write `{name}.index()` for its index"),
             Self::At(_) => {
-                format!("`{name}` is a place: write `{name}[0]`, `{name}[1]` and so on for its indices")
+                format!("`{name}` is a position: write `{name}[0]`, `{name}[1]` and so on for its indices")
             }
             Self::Own { .. } => format!("`{name}` is the item's own element: read it by `{name}.get()`"),
-            Self::Window => format!("`{name}` has many elements: read one by a place, `{name}[at]`"),
+            Self::Window => format!("`{name}` has many elements: read one by a position, `{name}[at]`"),
             Self::Append => format!("`{name}` is only appended to, by `{name}.push(value)`"),
             Self::Anywhere(_) | Self::Rows | Self::Group | Self::Shared => {
                 format!("`{name}` has many elements: read one by an index, `{name}[i]`")
@@ -76,7 +76,7 @@ impl ViewParameter {
                 format!("`{name}` is read-only: use `{name}: &mut Own<T>`, and write `{name}.set(value)`")
             }
             Self::At(_) => {
-                format!("kernels cannot change the item's place `{name}`: use a variable instead")
+                format!("kernels cannot change the item's position `{name}`: use a variable instead")
             }
             other => other.as_element(name),
         }
@@ -87,7 +87,7 @@ impl ViewParameter {
         match self {
             Self::Own { .. } => self.as_place(name, false),
             Self::At(_) => {
-                format!("kernels cannot change the item's place `{name}`: use a variable instead")
+                format!("kernels cannot change the item's position `{name}`: use a variable instead")
             }
             Self::Anywhere(_) | Self::Window | Self::Rows => format!(
                 "`{name}` is read-only: write the item's own element by `&mut Own<T>`, any other one by \
@@ -122,7 +122,7 @@ impl ViewParameter {
     /// Returns the error text for a wrong or missing `&` in the parameter's type; `None` if it is right.
     pub fn wrong_reference(self, of: &Type) -> Option<&'static str> {
         match (self, of) {
-            (Self::At(_), Type::Reference(_)) => Some("a place is passed by value: leave `&` out"),
+            (Self::At(_), Type::Reference(_)) => Some("a position is passed by value: leave `&` out"),
             (Self::Own { .. }, Type::Reference(_)) => None,
             (Self::Own { .. }, _) => {
                 Some("the item's own element is passed by reference: `&Own<T>` or `&mut Own<T>`")
@@ -145,14 +145,14 @@ impl ViewParameter {
             )),
             (Self::Append, _) => Some(self.as_value(name)),
             (Self::Window, None) if is_number(index) => Some(format!(
-                "a window's index is a place: write `{name}[at]`, or `{name}[at.plus(1)]` for a neighbour"
+                "a window's index is a position: write `{name}[at]`, or `{name}[at.plus(1)]` for a neighbour"
             )),
             (Self::Rows, None) if is_number(index) => {
                 Some(format!("rows need the row's and the element's index: write `{name}[[row, i]]`"))
             }
             (Self::Anywhere(_) | Self::Shared | Self::Group | Self::Rows, Some((at, Self::At(axes)))) => {
                 Some(match axes {
-                    Some(1) => format!("an index is a number, not a place: write `{name}[{at}.index()]`"),
+                    Some(1) => format!("an index is a number, not a position: write `{name}[{at}.index()]`"),
                     Some(3) => format!(
                         "several axes need an array of indices: write `{name}[[{at}[0], {at}[1], {at}[2]]]`"
                     ),
@@ -219,6 +219,6 @@ mod tests {
         assert_eq!(of("&Anywhere<f32, 3>"), Some(ViewParameter::Anywhere(Some(3))));
         assert_eq!((of("&[f32; 3]"), of("f32")), (None, None));
         let index = |name| ViewParameter::At(Some(1)).as_value(name);
-        assert_eq!(index("at"), "`at` is a place: write `at.index()` for its index");
+        assert_eq!(index("at"), "`at` is a position: write `at.index()` for its index");
     }
 }

@@ -19,8 +19,8 @@ fn discovery(devices: Option<&str>) -> Result<Discovery> {
 /// Opens the devices of the list `devices`; without a list, opens the default devices of an array.
 pub fn choose(devices: Option<&str>) -> Result<Vec<Arc<AnyDevice>>> {
     discovery(devices)?.open().with_context(|| match devices {
-        Some(list) => format!("no devices for `{list}` (`cargo xtask devices` lists all)"),
-        None => "no devices".to_string(),
+        Some(list) => format!("cannot open the devices `{list}` (`cargo xtask devices` lists all)"),
+        None => "cannot open the default devices".to_string(),
     })
 }
 

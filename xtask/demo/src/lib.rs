@@ -76,7 +76,10 @@ pub fn run(args: DemoArgs) -> Result<()> {
     let motif = motif::Motif::new(&args.motif.to_ascii_uppercase())?;
     std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
     let devices = devices::choose(args.devices.as_deref())?;
-    let bytes_max = args.store_mib.checked_mul(1 << 20).context("the size of the store overflows")?;
+    let bytes_max = args
+        .store_mib
+        .checked_mul(1 << 20)
+        .context("the size of the store in bytes overflows; use a smaller `--store-mib`")?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads.unwrap_or(0)).build()?;
     pool.install(|| -> Result<()> {
         let bytes_max = usize::try_from(bytes_max)?;

@@ -36,7 +36,7 @@ pub fn verify(
         let codes = strain::codes(&genome.codes, strain, place..place + bases);
         ensure!(
             Hash::of(&codes) == hash,
-            "strain {strain}: the {bases} bases read from place {place} differ from the file"
+            "strain {strain}: the {bases} bases read from base {place} on differ from the file"
         );
         Ok(())
     })?;
@@ -61,13 +61,13 @@ pub fn verify(
 fn compare_hits(found: &[Hit], wanted: &[Hit]) -> Result<()> {
     if let Some(wrong) = found.iter().find(|hit| wanted.binary_search(hit).is_err()) {
         bail!(
-            "the search found a motif that the file does not contain: strain {}, place {}",
+            "the search found a motif that the file does not contain: strain {}, base {}",
             wrong.strain,
             wrong.place
         );
     }
     if let Some(missed) = wanted.iter().find(|hit| found.binary_search(hit).is_err()) {
-        bail!("the search missed the motif in strain {}, place {}", missed.strain, missed.place);
+        bail!("the search missed the motif in strain {}, base {}", missed.strain, missed.place);
     }
     ensure!(
         found.len() == wanted.len(),

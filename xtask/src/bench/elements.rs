@@ -37,7 +37,7 @@ pub trait Payload: Element {
     /// Returns an error if this element differs from the element for an index.
     #[inline(always)]
     fn check(&self, index: usize) -> Result<()> {
-        ensure!(self.belongs_to(index), "element {index} is wrong");
+        ensure!(self.belongs_to(index), "element {index} does not have the value for its index");
         Ok(())
     }
 }

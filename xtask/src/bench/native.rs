@@ -119,7 +119,12 @@ impl Drop for Native {
 impl NativeMemory {
     /// Writes values to the start of the buffer.
     pub fn write<T: Pod>(&self, values: &[T]) -> Result<()> {
-        ensure!(size_of_val(values) <= self.bytes, "the values exceed the GPU buffer");
+        ensure!(
+            size_of_val(values) <= self.bytes,
+            "{} bytes of values exceed the GPU buffer of {} bytes",
+            size_of_val(values),
+            self.bytes
+        );
         self.context.bind_to_thread()?;
         // SAFETY: the memory has room for these bytes.
         unsafe { result::memcpy_htod_sync(self.address, values)? };
@@ -128,7 +133,11 @@ impl NativeMemory {
 
     /// Reads the first `len` values of the buffer.
     pub fn read<T: Pod>(&self, len: usize) -> Result<Vec<T>> {
-        ensure!(len * size_of::<T>() <= self.bytes, "the length exceeds the GPU buffer");
+        ensure!(
+            len * size_of::<T>() <= self.bytes,
+            "{len} values exceed the GPU buffer of {} bytes",
+            self.bytes
+        );
         self.context.bind_to_thread()?;
         let mut values = vec![T::zeroed(); len];
         // SAFETY: the memory has these bytes, and any bits are a value.

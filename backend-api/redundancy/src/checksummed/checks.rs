@@ -121,7 +121,7 @@ fn corrupted(unit: u64, unit_bytes: u64) -> Error {
         .with_offset(unit * unit_bytes)
         .with_bytes(unit_bytes)
         .with_detail(format!("unit {unit} of this memory differs from the data that was written"))
-        .with_advice("write all of it again, and replace the device if it happens again")
+        .with_advice("write the whole unit again, and replace the device if the error occurs again")
 }
 
 /// The submissions of one queue that may need verification.

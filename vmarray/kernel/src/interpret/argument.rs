@@ -5,7 +5,7 @@ use crate::KernelType;
 /// The argument for one parameter of a kernel that the interpreter runs.
 #[derive(Debug)]
 pub enum InterpreterArgument<'s> {
-    /// No data: the parameter is the item's place.
+    /// No data: the parameter is the item's position (`At`).
     Place,
     /// The bits of all scalars of a value or a table.
     Values(Vec<u64>),

@@ -474,7 +474,7 @@ impl Lower {
         }
     }
 
-    /// Lowers a method of an item's place, such as `at.group()`.
+    /// Lowers a method of an item's position (`At`), such as `at.group()`.
     fn place_method(
         &mut self,
         of: &LoweredValue,
@@ -524,7 +524,7 @@ impl Lower {
         ScalarOperand::Register(self.scalar(ScalarSource::Groups(part), Type::U64))
     }
 
-    /// Lowers `of.plus(by)`: the place at a distance from a place.
+    /// Lowers `of.plus(by)`: the position at a distance from a position.
     fn plus(&mut self, of: &LoweredValue, by: &'static [TreeExpr]) -> Result<LoweredValue> {
         let place = self.indices(of)?;
         let mut kept = Vec::with_capacity(place.len());

@@ -136,7 +136,7 @@ impl Lower {
         self.binary(Binary::Sub, of, whole)
     }
 
-    /// Creates the value of a place: one index, or an index for each axis.
+    /// Creates the value of a position: one index, or an index for each axis.
     pub(super) fn place_value(axes: &[ScalarOperand]) -> LoweredValue {
         match axes {
             [at] => LoweredValue::scalar(PLACE, *at),
@@ -147,7 +147,7 @@ impl Lower {
         }
     }
 
-    /// Returns the indices of a place along its axes.
+    /// Returns the indices of a position along its axes.
     pub(super) fn indices(&mut self, place: &LoweredValue) -> Result<Vec<ScalarOperand>> {
         match &place.node {
             Node::Parts(parts) => {
@@ -163,7 +163,7 @@ impl Lower {
         }
     }
 
-    /// Lowers the sum of a place and a distance along each axis.
+    /// Lowers the sum of a position and a distance along each axis.
     pub(super) fn place_plus(&mut self, place: &[ScalarOperand], by: &[ScalarOperand]) -> Vec<ScalarOperand> {
         let mut places = Vec::with_capacity(place.len());
         for (at, by) in place.iter().zip(by) {
@@ -247,7 +247,7 @@ impl Lower {
     pub(super) fn around_element(&mut self, view: usize, at: &[ScalarOperand]) -> Result<LoweredValue> {
         let layout = self.views[view].layout.clone();
         let Some(around) = self.views[view].around.as_ref() else {
-            return Err(self.unexpected("this view with an index by place"));
+            return Err(self.unexpected("an index by position for this view"));
         };
         let (mut number, count) = (around.base, around.axes.len());
         let (mut fails, mut values) = (Vec::new(), Vec::new());

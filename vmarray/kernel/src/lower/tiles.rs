@@ -104,8 +104,8 @@ impl Lower {
         let of = self.views[view].around.as_ref().map(super::Neighborhood::places);
         let Some((mut number, axes)) = of else {
             return Err(self.unexpected(
-                "this view with an index by \
-                    place",
+                "an index by position for \
+                    this view",
             ));
         };
         for (axis, (first, stride)) in axes.into_iter().enumerate() {

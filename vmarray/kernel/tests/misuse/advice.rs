@@ -33,8 +33,8 @@ fn elements(at: At<1>, x: &Own<f32>, y: &mut Own<f32>, i: usize) {
     y.set(x.sqrt()); //~ `x` is the item's own element: read it by `x.get()`
     y.set(x.read()); //~ `x` has no `read`: it has `get()`
     y.put(1.0); //~ `y` has no `put`: it has `get()` and `set(value)`
-    y.set(at); //~ `at` is a place: write `at.index()` for its index
-    at[0] = 1; //~ kernels cannot change the item's place `at`: use a variable instead
+    y.set(at); //~ `at` is a position: write `at.index()` for its index
+    at[0] = 1; //~ kernels cannot change the item's position `at`: use a variable instead
 }
 
 #[kernel(crate = vmarray_kernel)]
@@ -47,11 +47,11 @@ fn places(
     r: &Rows<f32>,
     y: &mut Own<f32>,
 ) {
-    y.set(a[at]); //~ an index is a number, not a place: write `a[at.index()]`
+    y.set(a[at]); //~ an index is a number, not a position: write `a[at.index()]`
     y.set(b[at2]); //~ several axes need an array of indices: write `b[[at2[0], at2[1]]]`
     y.set(b[0][1]); //~ an index along several axes is one array: write `b[[i, j]]`
-    y.set(w[at.index()]); //~ a window's index is a place: write `w[at]`
-    y.set(w[at - 1]); //~ a window's index is a place: write `w[at]`, or `w[at.plus(1)]`
+    y.set(w[at.index()]); //~ a window's index is a position: write `w[at]`
+    y.set(w[at - 1]); //~ a window's index is a position: write `w[at]`, or `w[at.plus(1)]`
     y.set(w[at.plus(1, 0)]); //~ `plus` takes 1 argument
     y.set(r[at.index()]); //~ rows need the row's and the element's index: write `r[[row, i]]`
     y.set(at2.index() as f32); //~ `at2` has several axes: write `at2[0]`, `at2[1]` and so on
@@ -123,6 +123,6 @@ fn no_view_by_value(x: Anywhere<f32>) {} //~ views are passed by reference: writ
 fn no_mutable_view(x: &mut Anywhere<f32>) {} //~ only `Own` is passed by `&mut`
 
 #[kernel(crate = vmarray_kernel)]
-fn no_reference_to_a_place(at: &At<1>) {} //~ a place is passed by value: leave `&` out
+fn no_reference_to_a_place(at: &At<1>) {} //~ a position is passed by value: leave `&` out
 
 fn main() {}

@@ -87,7 +87,7 @@ fn by_pieces<T: Payload>(
     let buffers: Vec<Mutex<Vec<T>>> =
         (0..threads).map(|_| Mutex::new((0..chunk).map(T::of).collect())).collect();
     on_threads(threads, |thread| {
-        let mut buffer = buffers[thread].lock().map_err(|_| anyhow!("a thread panicked"))?;
+        let mut buffer = buffers[thread].lock().map_err(|_| anyhow!("a thread with this buffer panicked"))?;
         let part = part(array.len(), threads, thread, array.page_len());
         for piece in pieces(part.clone(), chunk) {
             step(piece.start, &mut buffer[..piece.len()])?;

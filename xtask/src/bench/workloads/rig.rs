@@ -58,7 +58,10 @@ fn moving(bench: &mut Bench, first: &Arc<AnyDevice>, second: &Arc<AnyDevice>) ->
         array.evict(..)?;
         let mut run = || {
             lost.lose();
-            ensure!(array.homes().iter().all(|home| home.replicas.len() == 2), "a page is on one device");
+            ensure!(
+                array.homes().iter().all(|home| home.replicas.len() == 2),
+                "a page of the mirrored array is on one device only"
+            );
             let spare = card(second);
             let sample = timed(1, || {
                 array.rebuild(spare.clone())?;
