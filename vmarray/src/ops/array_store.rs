@@ -199,7 +199,8 @@ fn ask(
         if attempts > 1 && !question.may_be_repeated() {
             return Err(unsettled().into());
         }
-        // Submit the query on all channels before waiting, so that the devices work concurrently.
+        // Submit the query on all channels (shares of devices) before waiting, so that devices work
+        // concurrently.
         let mut asked = Vec::new();
         for channel in 0..homes.channels().len() {
             let within = homes.elements_in_channel(channel, range);

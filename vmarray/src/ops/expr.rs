@@ -208,7 +208,7 @@ impl<T, F> Expr<T, F> {
     /// Sets a time limit for each function call in this expression: 60 s by default, `None` for no limit. If
     /// a call runs longer, the operation fails with [`KernelTime`](crate::ErrorKind::KernelTime), which names
     /// the element and the loop. The array and the device stay usable. If the operation changes elements,
-    /// each then has its new value, its old value or an unspecified one.
+    /// each element then has its new value, its old value or an unspecified value.
     ///
     /// Like the [limit of kernels](crate::kernel::KernelLaunch::time_limit), the limit applies to functions
     /// that run on CPUs. There is no limit on GPUs, in programs built with `panic = "abort"`, and in closures
@@ -273,8 +273,8 @@ impl<T, F: Scalar> Expr<T, F> {
 
     /// Creates an expression from a program that is built at run time. `value` is the program's value that
     /// the expression returns. The program reads fields at byte offsets from the start of an element of type
-    /// `T`. For [joined](crate::compute::Joined) views, it names a field by the index of its view (0 for the
-    /// first) and the offset.
+    /// `T`. For [joined](crate::compute::Joined) views, the program names a field by the index of its view (0
+    /// for the first view) and the offset.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) of kind `InvalidArgument` if the program has no such value, or if
@@ -467,7 +467,8 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-/// An argument of `sum` and other reductions: an expression, or a [`Filtered`] one, which has a condition.
+/// An argument of `sum` and other reductions: an expression, or a [`Filtered`] value (an expression with a
+/// condition).
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -1,4 +1,4 @@
-//! Searches of elements in place: devices compare the elements that they store, and list matches.
+//! Searches of elements in place: devices compare the elements in their memory, and list matches.
 
 use std::ops::RangeInclusive;
 

@@ -133,7 +133,8 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
 impl<S, T: Element> Row<(T, S), T, 0> {
     /// Returns an assignment of a value to a field of this view, which must be the first view. See [`Row`].
     ///
-    /// The other views are read only. An assignment to one of them does not compile, for any element types:
+    /// The other views are read only. An assignment to another view does not compile, even if all views have
+    /// the same element type:
     ///
     /// ```compile_fail,E0599
     /// use vmarray::prelude::*;
@@ -173,7 +174,7 @@ pub trait Column<'a>: Sealed + Copy {
     fn listed(self, _: Internal) -> ColumnElements<'a>;
 }
 
-/// The elements of a column, in the common form of all joins.
+/// The elements of a column, in a form that is the same for all types of columns.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "holds what reads elements")]
 pub struct ColumnElements<'a> {

@@ -1,4 +1,5 @@
-//! Operations on the pages of arrays: guards for access in place, uncached reads and writes, and futures.
+//! Operations on the pages of arrays: guards (locks) for access in place, uncached reads and writes, and
+//! futures.
 
 use std::ops::RangeBounds;
 

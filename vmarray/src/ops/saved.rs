@@ -130,7 +130,7 @@ impl<T: Element + KernelType, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// The errors of [`save`](Self::save), and [`Cancelled`](ErrorKind::Cancelled). With a point in time,
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) for threads that hold guards.
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) for threads that have page guards.
     ///
     /// ```
     /// use vmarray::prelude::*;

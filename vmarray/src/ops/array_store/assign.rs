@@ -1,11 +1,11 @@
 //! Assignments to elements of arrays, executed by the devices that store the elements.
 //!
-//! The operation first claims the pages: it evicts them from the cache in RAM, and holds them exclusively.
-//! Other threads that access a claimed page wait until the operation releases the page. Each claim covers a
-//! run of neighbouring home slots (places of pages in device memory). Two runs of each channel (share of a
-//! device) are in flight, because a device would otherwise idle between runs. Claiming and releasing pages
-//! takes about as long as a GPU's work on them. A long range therefore gets a thread for each channel. For a
-//! short range, one thread serves all channels in turn.
+//! The operation first claims the pages: it evicts them from the cache in RAM, and locks them. Other threads
+//! that access a claimed page wait until the operation releases the page. Each claim covers a run: adjacent
+//! home slots (places of pages in device memory). Two runs of each channel (share of a device) are in flight,
+//! because a device would otherwise idle between runs. For a long range, each channel has a thread, because
+//! claims and releases of pages take about as long as a GPU's work on the pages. For a short range, one
+//! thread serves all channels in turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -50,7 +50,7 @@ pub(super) fn assign(
     for (column, other) in (1..).zip(others) {
         match array.colocated(other, range.start) {
             // Do not read an array in place at shifted positions if the operation also changes this array:
-            // devices would read changed elements. It is staged (copied first) instead.
+            // devices would read changed elements. The array is staged (copied first) instead.
             Some(one) if one.is_alike(array.page_len) || !is_changed(one.pager) => colocated.push(one),
             _ => staged.push((column, *other)),
         }
@@ -85,8 +85,8 @@ fn check(
             asked.push(run);
         }
     }
-    // Check all runs first, because one device could refuse the change after another has begun. A single
-    // device refuses before it begins.
+    // With several devices, check each of them first: one could refuse the change after another has begun. A
+    // single device refuses before it begins.
     if asked.len() > 1 {
         for run in &asked {
             Writing::check(&run.lane, change, run.run(), staged)?;
@@ -260,7 +260,7 @@ impl<'a> Writer<'a> {
         let bytes = RUN_BYTES.min(self.change.run_bytes());
         let most = (bytes / self.target.pager.page_bytes()).max(1) as u64;
         let wanted = first..self.cut_near(work, work.rest.end.min(first + most));
-        // Fill the staging buffers before this thread holds a page, because the copies may wait for pages.
+        // Fill the staging buffers before this thread locks a page, because the copies may wait for pages.
         let like = self.run(channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
         Writing::prepare(&like.lane, self.change, like.run(), &staged);
@@ -268,8 +268,8 @@ impl<'a> Writer<'a> {
         let mut end = self.cut_down(work, claimed);
         self.let_go(channel, end..claimed);
         if end == first {
-            // Finish all work and release its pages first. Another thread may hold a page that this thread
-            // needs, and wait for pages that this thread holds.
+            // Finish all work and release its pages first. Another thread may have locked a page that this
+            // thread needs, and wait for pages that this thread has locked.
             self.finish_all(works, outcome);
             if outcome.failure.is_some() {
                 return Ok(());
@@ -288,7 +288,8 @@ impl<'a> Writer<'a> {
                 return Err(error);
             }
             Err(RefusedRun { error, begun: true }) => {
-                // Record these slots as unspecified, because the device may have changed some elements.
+                // Record the elements in these slots as unspecified, because the device may have changed some
+                // of them.
                 self.let_go_written(channel, &slots);
                 self.list(work, &slots, &mut outcome.unspecified);
                 return Err(error);
@@ -431,7 +432,8 @@ impl<'a> Writer<'a> {
     fn finish_one(&self, work: &mut ChannelWork, outcome: &mut WriteOutcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
-        // Release the pages as written even after an error, because their home slots may have changed.
+        // Release the pages as written even after an error, because the device may have changed some
+        // elements.
         let done = writing.wait(&lane, self.change, self.read);
         self.let_go_written(work.channel, &slots);
         match done {

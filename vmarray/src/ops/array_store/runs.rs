@@ -31,8 +31,8 @@ pub(super) struct ArrayLane<'a> {
 pub(super) struct Colocated<'a> {
     pub pager: &'a Pager,
     pub stride: usize,
-    /// A pair of corresponding elements: index `start` in the other array, index `own_start` in the run's
-    /// array.
+    /// A pair of corresponding elements: index `start` in the other array, index `own_start` in the array of
+    /// the run (contiguous elements on a device).
     pub start: usize,
     pub own_start: usize,
     /// True if the operation changes elements of this other array.
@@ -40,8 +40,8 @@ pub(super) struct Colocated<'a> {
 }
 
 impl Colocated<'_> {
-    /// Returns true if corresponding elements have the same index in both arrays, and both have this page
-    /// length.
+    /// Returns true if corresponding elements have the same index in both arrays, and this is the page length
+    /// of both.
     pub fn is_alike(&self, page_len: usize) -> bool {
         self.start == self.own_start && page_len == self.page_len()
     }
@@ -50,7 +50,8 @@ impl Colocated<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// Returns the pages of the other array whose elements correspond to a range of the run's array.
+    /// Returns the pages of the other array that contain the elements corresponding to `range` of the run's
+    /// array.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -58,7 +59,7 @@ impl Colocated<'_> {
 }
 
 impl<'a> ArrayLane<'a> {
-    /// Creates a lane for runs in the memory of one channel (share of a device) alone.
+    /// Creates a lane: a channel (share of a device) that processes runs in its own memory.
     pub fn of(channel: &'a Channel) -> Self {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }

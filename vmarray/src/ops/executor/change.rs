@@ -1,4 +1,5 @@
-//! Device-side writes: [`Change`] (an assignment or a kernel), and the stores that it reads and writes.
+//! Device-side writes: [`Change`] (an assignment or a kernel), and the arrays or sources that it reads and
+//! writes.
 
 use std::ops::Range;
 use std::sync::Arc;

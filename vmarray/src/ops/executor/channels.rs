@@ -30,7 +30,7 @@ pub(crate) fn within_channel(
     page_len: usize,
     range: &Range<usize>,
 ) -> Range<u64> {
-    // Returns the number of the channel's elements before the element at `index` of the array.
+    // Returns how many elements before `index` the channel (share of a device) stores.
     let before = |index: usize| -> u64 {
         let (page, at) = (index / page_len, index % page_len);
         let slots = (page + count - 1 - channel) / count;

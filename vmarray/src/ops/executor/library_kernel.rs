@@ -28,10 +28,10 @@ enum LaunchScalar {
 
 impl LibraryKernel {
     /// Lowers a kernel function of the library. The kernel must have one axis, and no
-    /// [`Own`](vmarray_kernel::Own) of rows, windows or tables.
+    /// [`Own`](vmarray_kernel::Own) of rows, no windows and no tables.
     ///
     /// # Panics
-    /// If the kernel cannot be lowered: an error in the library.
+    /// If the kernel cannot be lowered, because of an error in the library.
     pub fn of<K: Kernel>() -> Self {
         // Kernels with work-groups have no compiled host form: the host interprets them.
         let host_form = K::group_len().is_none().then(|| host_form_of::<K>(0, false)).flatten();

@@ -116,8 +116,8 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Copies a run's elements to the operand's copy in host memory, after a device has changed them in the
-    /// staging memory.
+    /// Copies the elements of a run (contiguous elements on a device) to the operand's copy in host memory,
+    /// after a device has changed them in the staging memory.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();
@@ -132,7 +132,7 @@ impl<'a> ReadOperand<'a> {
         self.operand.target.is_some()
     }
 
-    /// Writes the changed elements back to the operand's store.
+    /// Writes the changed elements back to the operand's array or source.
     pub fn write_back(&self) -> Result<()> {
         let Some(target) = self.operand.target else { return Ok(()) };
         if let Some((device, memory)) = self.on_devices.first() {
@@ -162,7 +162,7 @@ impl StagedOperand {
         }
     }
 
-    /// Submits the copy of the operand's elements to the run's device, unless they are already there.
+    /// Submits the copy of the operand's elements to the device, unless they are already there.
     pub fn begin(
         &self,
         queue: &Queue<dyn Device>,

@@ -349,8 +349,9 @@ impl AskedRun {
         Ok(Self { ticket, memory: Some(memory), room, in_ram })
     }
 
-    /// Makes the device compile a query's kernels for runs like `like` in advance. Otherwise this thread
-    /// would wait for the compiler later, while it holds pages for which other threads wait.
+    /// Makes the device compile the query's kernels in advance, for runs (contiguous elements on a device)
+    /// like `like`. Otherwise this thread would wait for the compiler later, while it locks pages for which
+    /// other threads wait.
     pub fn prepare(lane: &dyn Lane, question: &dyn AnyQuestion, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());

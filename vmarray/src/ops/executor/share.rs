@@ -43,13 +43,12 @@ impl ChannelShare<'_> {
     }
 }
 
-/// The distribution of a store's pages over its channels (shares of devices): channel `p % channels` stores
-/// page `p`.
+/// The distribution of pages over channels (shares of devices): channel `p % channels` stores page `p`.
 #[derive(Clone, Copy, Debug)]
 pub struct Striping {
     pub page_len: usize,
     pub channels: usize,
-    /// Index in the store of the first element to sort.
+    /// Index in the array or source of the first element to sort.
     pub start: usize,
 }
 
@@ -59,7 +58,7 @@ pub struct Striping {
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
 /// The elements on which one device works, in an operation on elements in the program's memory. The device
-/// has imported this memory, and the operation may change all elements of the share.
+/// has imported this memory, and the operation may change all of these elements.
 #[derive(Debug)]
 pub struct ImportedShare<'a> {
     pub(crate) share: ChannelShare<'a>,
@@ -69,7 +68,7 @@ pub struct ImportedShare<'a> {
 }
 
 /// Elements in the program's memory to which one operation has exclusive access. Several devices have
-/// imported the memory, and each works on a share of the elements.
+/// imported the memory, and each device works on a part of the elements.
 #[derive(Debug)]
 pub struct ImportedHome<'a> {
     pub(crate) memory: ExclusiveMemory<'a>,

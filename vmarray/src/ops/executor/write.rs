@@ -117,7 +117,7 @@ pub(crate) struct Writing {
 
 impl Writing {
     /// Copies the operands of a run (contiguous elements on a device) to memory that its device can access.
-    /// Call it while the thread holds no page, because the copies may wait for pages.
+    /// Call it while the thread has locked no page, because the copies may wait for pages.
     pub fn stage(lane: &dyn Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
@@ -166,19 +166,20 @@ impl Writing {
         Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
 
-    /// Makes the device compile the kernel of the change in advance. Call it while the thread holds no page,
-    /// because compilation is slow and other threads may wait for the page.
+    /// Makes the device compile the kernel of the change in advance. Call it while the thread has locked no
+    /// page, because compilation is slow and other threads may wait for the page.
     pub fn prepare(lane: &dyn Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
-    /// Compiles like [`prepare`](Self::prepare), but for runs whose operands are not yet on the device.
+    /// Compiles like [`prepare`](Self::prepare), but for operands that are not yet on the device. `like` is a
+    /// run (contiguous elements on a device) like the runs that follow.
     pub fn prepare_like(lane: &dyn Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
         let staged = read.iter().map(|operand| (operand.column, operand.stride));
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Checks that the device supports the change with these operands, by submitting a run without elements.
+    /// Checks that the device supports the change with these operands, by submitting it for no elements.
     pub fn check(
         lane: &dyn Lane,
         change: &dyn Change,
@@ -309,8 +310,8 @@ impl WriteOutcome {
     /// Converts the outcome to the result of the operation.
     ///
     /// # Errors
-    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified. If no
-    /// elements were, and for [`KernelTime`](ErrorKind::KernelTime), the first error of a device.
+    /// [`Interrupted`](ErrorKind::Interrupted) if some elements were written or are unspecified. If there are
+    /// no such elements, and for [`KernelTime`](ErrorKind::KernelTime), the first error of a device.
     pub fn into_result(self) -> Result<()> {
         let Some(failure) = self.failure else { return Ok(()) };
         let is_late = matches!(failure.kind(), ErrorKind::KernelTime { .. });

@@ -1,8 +1,8 @@
 //! Scatters: writes of elements by a list of indices. The host writes to pages in RAM. The devices write to
 //! all other pages, in their home slots (places in device memory), without loading them into RAM.
 //!
-//! - The list is cut into segments. Threads prepare segments concurrently, and commit them in order. A commit
-//!   starts the segment's kernels, and writes to pages in RAM.
+//! - The list is cut into segments (parts of the list). Threads prepare segments concurrently, and commit
+//!   them in order. A commit starts the segment's kernels, and writes to pages in RAM.
 //! - If an index occurs several times, its last value remains: a segment contains only the last value of an
 //!   element, and a queue runs the kernels of segments in the order of submission.
 //! - If the devices of several channels (shares of devices) can access all elements, each device writes a
@@ -223,7 +223,8 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone,
     ) -> Result<Prepared<T>> {
         let lanes = self.lanes.any_part();
-        // Divide the segment's entries evenly among the devices, but at least `SHARE_MIN` to each.
+        // Divide the entries of this segment (part of the list) evenly among the devices, but at least
+        // `SHARE_MIN` to each.
         let share = segment.len().div_ceil(lanes.len()).max(SHARE_MIN.min(self.plan.room));
         let pager = self.array.pager();
         let stages = pager.channels().iter().map(|_| (None, 0)).collect();
@@ -330,7 +331,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             if absent.is_empty() {
                 return Ok(());
             }
-            // Sort the positions, because a stage's entries must be in ascending order.
+            // Sort the positions, because a kernel's list must be in ascending order.
             absent.sort_unstable();
             let around = absent[0]..absent[absent.len() - 1] + 1;
             prepared = self.prepare(around, absent.iter().map(|&position| (position..position + 1, 0)))?;
@@ -421,7 +422,7 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
             }
             let duplicates = &mut self.duplicates;
             // `prepare` may panic, for example in a device implemented by the program. Other threads would
-            // then wait for this segment forever, so end the ordered work for all threads.
+            // then wait for this part of the list forever, so end the ordered work for all threads.
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
                 let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();
@@ -433,7 +434,8 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
                 )
             });
             call.order.leave(segment, prepared, |segment, prepared| {
-                // After a failure, commit no later segments: the host repeats their writes at the end.
+                // After a failure, commit no later segments (parts of the list): the host repeats their
+                // writes at the end.
                 if !call.order.is_over()
                     && prepared.and_then(|prepared| call.commit(segment, prepared)).is_err()
                 {

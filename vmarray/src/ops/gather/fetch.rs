@@ -163,8 +163,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             }
             // Start the kernels at the end of each piece, so that their values arrive early.
             if call.plan.is_direct() {
-                // Stages with values in place cover adjacent positions. The next positions belong to another
-                // thread's piece, so this stage ends here.
+                // A stage (list of a kernel) whose values are read in place covers adjacent positions. The
+                // next positions belong to another thread's piece, so this stage ends here.
                 self.kernels.start_all()?;
             } else if let (Some(lane), false) = (self.places.lane(), call.is_alone) {
                 self.kernels.start(lane)?;
@@ -212,8 +212,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             self.one(place, first + at)?;
             at += 1;
             if self.opened != opened {
-                // `one` has opened a new stage. `at_home` was read before, so it may be outdated for kernels
-                // of the new stage.
+                // `one` has opened a new stage (list of a kernel). `at_home` was read before, so it may be
+                // outdated for this stage.
                 break;
             }
         }
@@ -263,8 +263,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
         self.kernels.open_stage(place.channel)?;
         self.opened += 1;
-        // Read the page's state again, because the page may have changed while this thread waited for a
-        // stage.
+        // Read the page's state again, because the page may have changed while this thread waited for a stage
+        // (list of a kernel).
         self.one(place, position)
     }
 

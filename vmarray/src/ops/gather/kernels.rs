@@ -134,8 +134,8 @@ impl<'a, T: Element> GatherKernels<'a, T> {
 impl<T: Element> Drop for GatherKernels<'_, T> {
     fn drop(&mut self) {
         for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
-            // The values are not needed, but wait: the kernel must end before its stage is reused, and before
-            // its queue counts as idle.
+            // The values are not needed, but wait: the kernel must end before its memory is reused, and
+            // before its queue counts as idle.
             if self.lanes.channel(channel).queues.wait(ticket).is_ok() {
                 self.spare[channel].push(stage);
             }

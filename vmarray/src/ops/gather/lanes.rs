@@ -58,7 +58,7 @@ impl<'a> Lanes<'a> {
         self.pool.filter(|_| self.devices().any(is_lost)).inspect(|pool| pool.end()).is_some()
     }
 
-    /// Returns true if each device moves only the elements that it stores.
+    /// Returns true if each device moves only the elements in its own memory.
     pub fn is_divided(&self) -> bool {
         self.pool.is_none() && self.pager.channels().len() > 1
     }
@@ -168,7 +168,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Returns the number of failed write-backs to memory that a channel's device may read.
+    /// Returns the number of failed write-backs to memory that the device of a channel (share of a device)
+    /// may read.
     pub fn failed_write_backs(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.pager.failed_write_backs(),

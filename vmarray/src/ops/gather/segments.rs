@@ -1,4 +1,5 @@
-//! Division of the list of a gather or scatter into segments, which threads process in parallel.
+//! Division of the list of a gather or scatter into segments (parts of the list), which threads process in
+//! parallel.
 
 use std::ops::Range;
 

@@ -219,8 +219,8 @@ impl<T: Element> GatherStage<T> {
         }
         for (number, position, len) in self.runs() {
             let offset = self.value_offset(number);
-            // With several channels, most runs of a random list have one element. The compiler inlines the
-            // copy of one element, because its length is constant.
+            // With several channels (shares of devices), most runs (contiguous values) of a random list have
+            // one element. The compiler inlines the copy of one element, because its length is constant.
             match &values[position..position + len] {
                 [value] => self.memory.write(offset, bytemuck::bytes_of(value)),
                 values => self.memory.write(offset, bytemuck::cast_slice(values)),

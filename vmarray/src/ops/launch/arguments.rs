@@ -96,8 +96,8 @@ pub trait AppendTo {
 }
 
 /// Launch argument for a kernel's [`Append`](vmarray_kernel::Append) parameter: a vector, and the maximum
-/// number of elements to append. If work-items append more, the vector is unchanged, and the launch returns
-/// [`KernelAppend`](crate::ErrorKind::KernelAppend).
+/// number of elements to append. If work-items (GPU threads) append more, the vector is unchanged, and the
+/// launch returns [`KernelAppend`](crate::ErrorKind::KernelAppend).
 ///
 /// ```
 /// use vmarray::kernel::{Append, Appended, At, Own};
@@ -202,9 +202,9 @@ impl<'a, T: ElementMemory> Argument<'a, &'static Append<T>, kind::AppendKind> fo
     }
 }
 
-/// Launch argument for a kernel's [`Window`] parameter: each work-item reads its element of the view, and
-/// neighbours of the element (a halo). Created by [`window`](KernelView::window), also of a view [with a
-/// boundary mode](crate::boundary::BoundaryView::window).
+/// Launch argument for a kernel's [`Window`] parameter: each work-item (GPU thread) reads its element of the
+/// view, and neighbours of the element (a halo). Created by [`window`](KernelView::window), also of a view
+/// [with a boundary mode](crate::boundary::BoundaryView::window).
 ///
 /// ```
 /// use vmarray::boundary::Mirror;

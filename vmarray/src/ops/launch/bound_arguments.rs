@@ -1,5 +1,5 @@
-//! Arguments of a launch, each assigned to its kernel parameter. Both launches over stores and launches in
-//! sessions use them.
+//! Arguments of a launch, each assigned to its kernel parameter. Both [`run`](super::execution::run) and
+//! launches in sessions use them.
 
 use std::ops::Range;
 

@@ -227,7 +227,7 @@ impl BroadcastArgument<'_> {
         self.extents.iter().product()
     }
 
-    /// Returns the number of elements that the work-items of a box read: the box and its halo.
+    /// Returns the number of elements that the work-items (GPU threads) of a box read: the box and its halo.
     pub fn count_around(&self, items: &[Range<isize>]) -> usize {
         let lens = self.wanted(items).into_iter().map(|positions| positions.len());
         lens.fold(1, usize::saturating_mul)
@@ -284,7 +284,7 @@ impl<'a> StripedArgument<'a> {
         (is_there && fits).then_some(argument)
     }
 
-    /// Number of elements that work-items can read.
+    /// Number of elements that the work-items (GPU threads) of the launch can read.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -298,7 +298,7 @@ impl<'a> StripedArgument<'a> {
         of_stored(&self.stored, &self.modes, part)
     }
 
-    /// Returns the pages that work-items may read.
+    /// Returns the pages that work-items (GPU threads) may read.
     pub fn pages(&self) -> Range<u64> {
         self.stored.range().start as u64 / self.page_len()..(self.len as u64).div_ceil(self.page_len())
     }
@@ -407,8 +407,8 @@ impl<'a> DeviceCopies<'a> {
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
     }
 
-    /// Copies the elements of an argument's device copy to a range of a store, directly between devices.
-    /// Returns false if the devices cannot access each other.
+    /// Copies the elements of an argument's device copy to a range of an array or source, directly between
+    /// devices. Returns false if the devices cannot access each other.
     pub fn put(&self, argument: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<bool> {
         match &self.copied[argument] {
             Some(copied) => put_from(target, range, self.queue.device(), copied.memory.at(0)),

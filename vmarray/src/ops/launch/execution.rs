@@ -394,8 +394,8 @@ impl<'a> LaunchDraft<'a> {
         let group_len = self.groups.map_or(1, |groups| groups.len);
         let is_in_place = store.has_whole_groups(group_len, &self.domain.range());
         self.form.is_striped = self.groups.is_some() && is_in_place && store.channel_count() > 1;
-        // Read elements in place only if the launch is ordered with other accesses to their device. A launch
-        // without results over staged elements is not ordered.
+        // Read elements in place only if the launch is ordered with other accesses to the device that stores
+        // them. A launch that only reads copies of its other arguments is not ordered.
         let is_settled = is_in_place && (target.is_some() || self.columns.len() == 1);
         for argument in std::mem::take(&mut self.around) {
             match argument.in_place(&self.columns).filter(|_| is_settled) {
@@ -434,7 +434,7 @@ impl<'a> LaunchDraft<'a> {
         if let Some(at) = self.striped.iter().position(|argument| argument.number == *parameter) {
             return Some(ViewPlace::Striped(at));
         }
-        // An argument for appended elements has two views: the first is the counter, the second the elements.
+        // An argument for appended elements has two views: first the counter, then the elements.
         let before =
             earlier.iter().filter(|other| *other == parameter).count() - usize::from(result.is_some());
         if *parameter == kernel.lowered.parameters.len() {

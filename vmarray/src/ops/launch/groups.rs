@@ -1,5 +1,6 @@
-//! Work-groups along one axis of a view. A work-group starts at a multiple of the group length, counted from
-//! the start of the view. The results therefore do not depend on the distribution of elements over devices.
+//! Work-groups along one axis of a view. A work-group starts at a multiple of its length, counted from the
+//! start of the view. The members of a work-group therefore do not depend on the distribution of elements
+//! over devices.
 
 use backend_api::expr::Geometry;
 use vmarray_kernel::{GroupPart, ScalarSource};
@@ -9,9 +10,9 @@ use vmarray_kernel::{GroupPart, ScalarSource};
 pub(super) struct LinearGroups {
     /// The number of work-items (GPU threads) in a work-group.
     pub len: usize,
-    /// The index of the launch's first work-item.
+    /// The index of the launch's first work-item (GPU thread).
     pub start: usize,
-    /// The number of work-items of the launch.
+    /// The number of work-items (GPU threads) of the launch.
     pub items: usize,
 }
 

@@ -156,8 +156,8 @@ impl PreparedKernel {
         Err(kind.into())
     }
 
-    /// Returns true if every work-item overwrites its whole element (`element_bytes` long) without reading
-    /// it.
+    /// Returns true if every work-item (GPU thread) overwrites its whole element without reading it. An
+    /// element has `element_bytes` bytes.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();
         let mut is_read = false;

@@ -91,10 +91,11 @@ impl<K: Kernel> KernelLaunch<K> {
         &self.options
     }
 
-    /// Sets the maximum number of loop iterations of a work-item, over all its loops. A work-item (GPU
-    /// thread) that exceeds it ends, and the launch returns [`KernelBudget`](ErrorKind::KernelBudget) after
-    /// all work-items have ended. In a kernel with work-groups, the work-item leaves its loops, but runs on.
-    /// The [time limit](Self::time_limit) ends endless loops too, but not on a GPU.
+    /// Sets the maximum number of loop iterations of a work-item (GPU thread), over all its loops. A
+    /// work-item that exceeds the maximum ends, and the launch returns
+    /// [`KernelBudget`](ErrorKind::KernelBudget) after all work-items have ended. In a kernel with
+    /// work-groups, the work-item leaves its loops, but runs on. The [time limit](Self::time_limit) ends
+    /// endless loops too, but not on a GPU.
     ///
     /// The count adds a few percent to the time of short loops. On the host, a kernel with loops and a budget
     /// is interpreted, and runs some hundred times slower.
@@ -148,7 +149,7 @@ impl<K: Kernel> KernelLaunch<K> {
 
     /// Sets the private memory of a work-item (GPU thread) for [`alloc`](crate::kernel::PrivateSlice), in
     /// bytes; 16 KiB by default. The call rounds `bytes` up to a multiple of 8. If a device lacks memory for
-    /// all work-items, it runs fewer of them at a time.
+    /// all work-items, the device runs fewer work-items at a time.
     ///
     /// ```
     /// use vmarray::kernel::{At, Own};

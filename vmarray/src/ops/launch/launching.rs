@@ -1,5 +1,5 @@
-//! State of one launch over stores: submits the kernel for each run (contiguous elements on a device), and
-//! collects the outcome.
+//! State of one launch over arrays or sources: submits the kernel for each run (contiguous elements on a
+//! device), and collects the outcome.
 
 use std::ops::Range;
 
@@ -96,8 +96,8 @@ pub(super) struct Launching<'a> {
 }
 
 impl Launching<'_> {
-    /// Runs the kernel over all work-items. If device memory for appended elements was too small, runs it
-    /// again.
+    /// Runs the kernel over all work-items (GPU threads). If device memory for appended elements was too
+    /// small, runs the kernel again.
     pub fn run(&mut self, columns: &[LaunchColumn<'_>], results: &CopiedResults<'_>) -> Result<()> {
         let (range, Operand { store, target, .. }) = (self.domain.range(), columns[0].operand);
         let others = columns[1..].iter().map(|column| match &column.reordered {
@@ -191,7 +191,7 @@ impl Launching<'_> {
         Ok(())
     }
 
-    /// Writes results from device copies back to their stores, and returns the outcome of the launch.
+    /// Copies results from device copies back to their arrays, and returns the outcome of the launch.
     pub fn finish(&self, results: &mut CopiedResults<'_>) -> Result<()> {
         for SharedResult { elements, target, range } in &results.shared {
             self.write_back(*elements, *target, range)?;

@@ -104,7 +104,7 @@ pub(super) enum How {
 pub(super) struct Reduction {
     how: How,
     scalars: Vec<ReturnedScalar>,
-    /// Index of the first work-item whose value is reduced.
+    /// Index of the first work-item (GPU thread) whose value is reduced.
     pub start: usize,
     /// The most work-items whose values are reduced at once.
     piece_items: u64,
@@ -206,8 +206,8 @@ impl Reduction {
     }
 
     /// Submits the kernel for a run (contiguous elements on a device) piece by piece, with a reduction after
-    /// each piece. `launch` builds the request for a piece from its work-items, its report address, and the
-    /// memory for its return values.
+    /// each piece. `launch` builds the request for a piece from its work-items (GPU threads), its report
+    /// address, and the memory for its return values.
     pub fn submit(
         &self,
         queue: WorkQueue<'_>,
@@ -256,8 +256,8 @@ impl Reduction {
         }
     }
 
-    /// Makes the device compile the programs for runs like `like` in advance. `launch` builds the request for
-    /// a piece, as in [`submit`](Self::submit).
+    /// Makes the device compile the programs in advance, for runs (contiguous elements on a device) like
+    /// `like`. `launch` builds the request for a piece, as in [`submit`](Self::submit).
     pub fn prepare(
         &self,
         device: &dyn Device,
@@ -265,7 +265,8 @@ impl Reduction {
         report: HostSpan<'_>,
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
-        // Compile for a run without elements. Such a run needs no memory, only an aligned address.
+        // Compile for a run (contiguous elements on a device) without elements. It needs no memory, only an
+        // aligned address.
         let (columns, geometry) = like.part(0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());
@@ -356,7 +357,7 @@ impl Reduction {
         R::sum(&self.parts(), INTERNAL)
     }
 
-    /// Returns the least value of each scalar, as bits; `None` if there were no work-items.
+    /// Returns the least value of each scalar, as bits; `None` if there were no work-items (GPU threads).
     pub fn least(self) -> Vec<Option<u64>> {
         let types: Vec<_> = self.scalars.iter().map(|scalar| scalar.of).collect();
         let least = |(of, parts): (Type, Vec<Partial>)| {
@@ -366,7 +367,8 @@ impl Reduction {
         types.into_iter().zip(self.parts()).map(least).collect()
     }
 
-    /// Returns the least or greatest return value, and the index of the first work-item that returned it.
+    /// Returns the least or greatest return value, and the index of the first work-item (GPU thread) that
+    /// returned it.
     pub fn extreme<R: KernelScalar>(self) -> Option<(usize, R)> {
         let (how, start) = (self.how, self.start);
         let parts = self.parts();

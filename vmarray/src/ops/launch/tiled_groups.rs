@@ -24,7 +24,8 @@ use crate::ops::expr::refused;
 use crate::ops::view::{SignedBox, StoredBox};
 
 impl Launching<'_> {
-    /// Runs all work-items, band by band (rows of tiles), and moves their elements to the results.
+    /// Runs all work-items (GPU threads), band by band (rows of tiles), and moves their elements to the
+    /// results.
     pub fn run_tiles(
         &mut self,
         tiles: &TiledGroups,

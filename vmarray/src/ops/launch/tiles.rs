@@ -33,9 +33,9 @@ pub(super) struct TiledResult<'a> {
 
 /// A band of tiles, which one launch processes: some rows of tiles, whole along all other axes.
 pub(super) struct Band {
-    /// Range of rows of work-items in the band.
+    /// Range of rows of work-items (GPU threads) in the band (rows of tiles).
     pub rows: Range<usize>,
-    /// The range of work-items along each axis.
+    /// The range of work-items (GPU threads) along each axis.
     pub axes: Vec<DomainAxis>,
     /// Storage positions of the elements of the first result.
     pub stored: StoredBox,
@@ -72,12 +72,12 @@ impl TiledGroups {
         self.extents[axis].div_ceil(self.tile[axis])
     }
 
-    /// Returns the number of work-items, including padding beyond the edges that completes the tiles there.
+    /// Returns the number of work-items (GPU threads), including the padding of tiles at the edges.
     pub fn all_items(&self) -> usize {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }
 
-    /// Returns the maximum number of work-items in a band of tiles.
+    /// Returns the maximum number of work-items (GPU threads) in a band (rows of tiles).
     pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
         self.items(self.band_tiles(results))
     }
@@ -87,8 +87,8 @@ impl TiledGroups {
         rows_of_tiles * beside * self.len()
     }
 
-    /// Returns the number of rows of tiles in a band. The elements of a band fit into the cache of a large
-    /// GPU.
+    /// Returns the number of rows of tiles in a band (the rows of one launch). The elements of a band fit
+    /// into the cache of a large GPU.
     pub fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
         let is_tiled = results.iter().any(|result| result.stored.is_tiled());
         if !self.has_bands || is_tiled {

@@ -276,7 +276,7 @@ impl Change for ProductChange<'_> {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
         let Some(report) = report else { unreachable!("every launch has a report") };
-        // Do not run this kernel on the host if the device refuses it: the host multiplies faster tile by
+        // If the device refuses this kernel, do not run it on the host: the host multiplies faster tile by
         // tile.
         self.with(run, report, |launch| queue.with_ram(false).submit(launch))
     }

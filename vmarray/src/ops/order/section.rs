@@ -1,4 +1,4 @@
-//! [`section`]: converts a view and a range of it to a section of the view's store.
+//! [`section`]: converts a view and a range of it to a section of the view's array or source.
 
 use std::ops::RangeBounds;
 

@@ -1,4 +1,4 @@
-//! `take`: gathers of elements by devices, with indices that another array stores.
+//! `take`: gathers of elements by devices, with indices that are in another array.
 
 use bytemuck::{Pod, Zeroable};
 use vmarray_kernel::{

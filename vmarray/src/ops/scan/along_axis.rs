@@ -2,10 +2,10 @@
 //!
 //! A line is divided into blocks of [`BLOCK`] elements. The sum of a block is eight interleaved sums, added
 //! in pairs, and blocks are added in ascending order. A float result is therefore the same for each
-//! distribution of the elements and each division of the work. If lines are many but short, a work-item
-//! reduces a whole line. Otherwise a work-item reduces a block, and the host combines the blocks. The kernel
-//! reads elements in place if one device has all of them, in row-major order. Otherwise they are copied piece
-//! by piece.
+//! distribution of the elements and each division of the work. If lines are many but short, a work-item (GPU
+//! thread) reduces a whole line. Otherwise a work-item reduces a block, and the host combines the blocks. The
+//! kernel reads elements in place if one device has all of them, in row-major order. Otherwise the elements
+//! are copied to a device piece by piece.
 
 use std::ops::Range;
 
@@ -126,7 +126,7 @@ pub(crate) struct Lines<'a, T> {
     /// Name of the operation, for error messages.
     pub name: &'static str,
     pub store: &'a dyn OperandStore,
-    /// Positions of the view's elements in the store; `None` if the store and the view have different axes.
+    /// Storage positions of the view's elements; `None` if the view has other axes than the array or source.
     pub stored: Option<StoredBox>,
     pub extents: Vec<usize>,
     pub axis: usize,
@@ -162,7 +162,7 @@ impl<T: PrefixSummed> Lines<'_, T> {
                 of: Box::new(Nowhere(size_of::<T>())),
             };
             let is_enough = count >= LINES_MIN || len <= BLOCK;
-            // Read in place only if the kernel's results are in another store, because the kernel must not
+            // Read in place only if the kernel writes to another array or source, because the kernel must not
             // read its own results.
             let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
             if is_enough && is_apart && self.can_be_read(&stored, into.operand.store) {

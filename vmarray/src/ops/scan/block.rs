@@ -51,7 +51,7 @@ impl<T: KernelNumber> BlockSums<T> {
         }
     }
 
-    /// Writes the computed prefix sums, each plus the carry into the block.
+    /// Writes the computed prefix sums, each plus the carry into the block (the sum of all earlier blocks).
     pub fn write(
         &self,
         elements: &mut [T],

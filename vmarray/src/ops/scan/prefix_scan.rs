@@ -1,4 +1,4 @@
-//! Execution of prefix sums over the elements of a store, by kernel launches or on the host.
+//! Execution of prefix sums over the elements of an array or source, by kernel launches or on the host.
 
 use std::ops::Range;
 
@@ -122,8 +122,8 @@ fn written<T: KernelNumber + ElementMemory, const HAS_ROWS: usize>(
     let all = scanned(of_lanes[lane], lane, last / 32);
     let of_others = lanes::shuffle(all, ((i / 32 + 31) % 32) as u32);
     let left = lanes::shuffle(sum, ((lane + 31) % 32) as u32);
-    // Add the carries in three steps: from earlier work-items (GPU threads) in these 32 lanes, from earlier
-    // lanes, from earlier blocks.
+    // Add three sums: of earlier work-items (GPU threads) in this warp (32 threads), of earlier warps, of
+    // earlier blocks.
     let mut value = sum;
     let mut is_begun = true;
     if is_exclusive {

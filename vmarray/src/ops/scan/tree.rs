@@ -1,6 +1,6 @@
-//! Carries between blocks of a prefix sum: a binary tree over the blocks of a store. A node is the sum of its
-//! two halves. The carry into the right half of a node is the carry into the node plus the sum of its left
-//! half. G. Blelloch, "Prefix Sums and Their Applications", 1990.
+//! Carries (sums of all earlier elements) between blocks of a prefix sum, by a binary tree over the blocks. A
+//! node is the sum of its two halves. The carry into the right half of a node is the carry into the node plus
+//! the sum of its left half. G. Blelloch, "Prefix Sums and Their Applications", 1990.
 //!
 //! Devices and the host compute the same bits, so the host or a device may compute a node.
 

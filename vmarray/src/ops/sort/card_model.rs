@@ -214,8 +214,8 @@ fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
 fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
     let mut random = SplitMix64::new(11);
     for round in 0..random_cases(60) as usize {
-        // The library sorts more than 20 000 keys of one channel in place, so the length selects the
-        // algorithm.
+        // The library sorts in place from 20 000 keys of one channel (share of a device) on, so the length
+        // selects the algorithm.
         let channels = [1, 1, 2, 3, 4, 5][round % 6];
         let is_in_place = channels == 1 || round % 12 >= 6;
         let len = if is_in_place { channels * 20_001 + random.index(60_000) } else { random.index(20_000) };

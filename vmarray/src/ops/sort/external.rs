@@ -1,11 +1,11 @@
 //! External sort of elements in RAM by GPUs with less memory. Elements cross the bus twice in each direction.
 //!
 //! In the first pass, each piece consists of strips from all parts of the elements, so each piece has about
-//! equally many elements of each bucket. A GPU sorts the piece and writes it to the areas of the buckets. The
-//! host then computes the exact positions that cut the sorted pieces into buckets of equal length. Threads
-//! then move each element that is in the wrong bucket's area. The second pass reads each bucket from its
-//! area, sorts it on a GPU, and writes it to its final place. While a GPU sorts one piece, the next piece is
-//! uploaded and the previous one downloaded.
+//! equally many elements of each bucket. A GPU sorts the piece and writes it to RAM, in an area for each
+//! bucket. The host then computes the exact positions that cut the sorted pieces into buckets of equal
+//! length. Threads then move each element that is in the wrong bucket's area. The second pass reads each
+//! bucket from its area, sorts it on a GPU, and writes it to its final place. While a GPU sorts one piece,
+//! the next piece is uploaded and the previous one downloaded.
 //!
 //! A piece is never downloaded to the RAM that it was uploaded from, but to free RAM. The RAM of the upload
 //! becomes free when the download has succeeded. All elements are therefore in RAM at any time, and the loss

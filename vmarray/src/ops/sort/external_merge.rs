@@ -72,7 +72,7 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
             for at in (0..starts.len() - 2).step_by(2) {
                 sorting.merge(starts[at], starts[at + 1], starts[at + 2])?;
             }
-            // Each merge has joined two adjacent runs, so only every other start remains.
+            // Each merge has joined two adjacent sorted runs, so only every other start remains.
             let last = starts.len() - 1;
             let is_kept = |at: usize| at.is_multiple_of(2) || at == last;
             starts = (0..=last).filter(|at| is_kept(*at)).map(|at| starts[at]).collect();

@@ -1,4 +1,5 @@
-//! Kernels of sorts on devices, and the choice of the kernel that a device runs for each stage.
+//! Kernels of sorts on devices, and the choice of the kernel that a device runs for each stage (count, move,
+//! merge).
 //!
 //! Most stages are written in the kernel language. [`runs_native_code`] lists the stages with native code, in
 //! PTX or OpenCL C, for devices on which native code is faster.

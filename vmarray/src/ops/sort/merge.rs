@@ -70,8 +70,8 @@ impl StripedRange {
 /// A part of a merge between channels: elements of one piece of the first run and of one of the second.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MergePart {
-    /// The range that this part merges from each of the two sorted runs: the index of a piece of the run, and
-    /// a range within this piece.
+    /// The range that this part merges from each of the two inputs: the index of a piece of the sorted input,
+    /// and a range within this piece.
     pub from: [(usize, Range<u64>); 2],
     /// The position in the result of this part's first key.
     pub base: u64,
@@ -92,8 +92,8 @@ pub(super) fn parts_of<E>(
     runs: [&[u64]; 2],
     mut key: impl FnMut(usize, usize, u64) -> Result<u64, E>,
 ) -> Result<Vec<MergePart>, E> {
-    // Finds the piece that contains element `number` of a run, and the element's offset in the piece. The end
-    // of the run belongs to the last piece.
+    // Finds the piece of a sorted run that contains element `number`, and the element's offset in the piece.
+    // The end of the run belongs to the last piece.
     let find = |run: usize, mut number: u64| {
         let last = runs[run].len() - 1;
         let mut piece = 0;
@@ -111,8 +111,9 @@ pub(super) fn parts_of<E>(
             place += len;
             let (piece, number) = find(run, place);
             let own = key(run, piece, number)?;
-            // Of equal keys, the keys of run 0 come first. A key of run 0 therefore follows the smaller keys
-            // of run 1, and a key of run 1 follows the smaller and the equal keys of run 0.
+            // Of equal keys, the keys of the first input come first. A key of input 0 therefore follows the
+            // smaller keys of input 1, and a key of input 1 follows the smaller and the equal keys of input
+            // 0.
             let (mut low, mut high) = (0, lengths[1 - run]);
             while low < high {
                 let middle = low.midpoint(high);

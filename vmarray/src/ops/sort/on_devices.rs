@@ -38,7 +38,8 @@ pub(crate) fn sort_on_devices(
 ) -> DeviceOutcome {
     let of_each = shares[0].bytes_of_each();
     let bytes: u64 = shares.iter().map(|share| share.keys.count * of_each).sum();
-    // The progress reports do not count the initial distribution of keys to other channels.
+    // The progress reports do not count the initial distribution of keys to other channels (shares of
+    // devices).
     let rounds = shares[0].keys.stride + levels(shares.len()).len() as u64;
     let sorted =
         in_steps(bytes * rounds, |steps| match sort_in_steps(shares, dealing, order, steps, begin_write) {
@@ -184,8 +185,9 @@ impl<'s> SortedShares<'s, '_> {
             self.sorters[number].bring(self.at[number], self.sorters[number].home())
         });
         match home.into_iter().collect::<backend_api::Result<Vec<_>>>() {
-            // After the keys were distributed to channels, the original order of equal keys is lost. Another
-            // stable sort could not restore it, so return an error instead of `Unsupported`.
+            // After the keys were distributed to channels (shares of devices), the original order of equal
+            // keys is lost. Another stable sort could not restore it, so return an error instead of
+            // `Unsupported`.
             Ok(_) if is_unsupported(&error) && !is_dealt => DeviceOutcome::Unsupported,
             Ok(_) => DeviceOutcome::Failed(error.into()),
             Err(_) => DeviceOutcome::Lost(error.into()),
@@ -340,8 +342,8 @@ impl<'s> SortedShares<'s, '_> {
             }
             sorter.sorter.report(count)?;
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
-            // If one run is empty, pass the other run in its place as a valid address; the kernel reads none
-            // of it.
+            // A kernel reads nothing of an empty run, but needs a valid address: pass the address of the
+            // other run.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);
             let read = read.map(|(share, range)| {
                 let place = self.sorters[*share].sorter.further(self.at[*share], range.start);

@@ -30,9 +30,9 @@ pub(super) struct MoveKernel {
     pub block: u32,
     /// Number of keys that a block sorts (its tile).
     pub tile: u64,
-    /// Kernels that count digits before this kernel, for devices without forward progress. The first has the
-    /// same work-items and values as this kernel, and the views keys and states. The second has a block of
-    /// 256 work-items for each digit, and only the states.
+    /// Kernels that count digits before this kernel, for devices without forward progress. The first kernel
+    /// has the same work-items (GPU threads) and values as this kernel, and as views the keys and the states.
+    /// The second kernel has a thread block of 256 work-items for each digit, and only the states.
     pub counts: Option<[LibraryKernel; 2]>,
 }
 

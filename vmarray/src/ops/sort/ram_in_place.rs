@@ -1,4 +1,4 @@
-//! Sort in place on devices whose memory is host RAM: threads sort there, without copies.
+//! Sort in place on devices whose memory is host RAM: the host's threads sort in this memory, without copies.
 
 use backend_api::{AddressSpace, Device, Elements};
 use bytemuck::Pod;

@@ -55,8 +55,8 @@ fn search_slab<S: Store, X: Shape>(
     let Seek { what, limit, count_all } = seek;
     let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
     if !is_in_order && (1..usize::MAX).contains(&limit) {
-        // The device must list all matches before this function can determine the first ones in view order. A
-        // region with too many matches is therefore split.
+        // The device must list all matches before this function can determine the first matches in view
+        // order. A part of the view with too many matches is therefore split.
         let total = search_slab(store, shape, of, Seek { what, limit: 0, count_all: true })?.total;
         if total > ORDERED_MAX
             && let Some([first, second]) = shape.halves(of)

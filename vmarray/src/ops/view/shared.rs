@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::ops::sealed::{Internal, Sealed};
 
 /// A section of an array or a source that shares its ownership by an `Arc`, for threads and tasks that
-/// outlive the caller. A reference to it is a view.
+/// outlive the caller. A reference to a shared section is a view.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -29,8 +29,7 @@ use crate::ops::sealed::{Internal, Sealed};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
-/// A task can own a shared section and use the futures of
-/// [`PagedView`](crate::views::PagedView#for-tasks):
+/// A task can own a shared section and use the futures of [`PagedView`](crate::views::PagedView#for-tasks):
 ///
 /// ```
 /// use futures::executor::block_on;
@@ -61,17 +60,16 @@ impl<S: Store> SharedSection<S>
 where
     for<'s> &'s S: View<'s, Store = S, Shape = Linear>,
 {
-    /// Creates a section of a store. The section keeps the store alive.
+    /// Creates a section of an array or source. The section keeps the array or source alive.
     ///
     /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside),
-    /// [`RangeReversed`](crate::ErrorKind::RangeReversed).
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed).
     pub fn new(store: &Arc<S>, range: impl RangeBounds<usize>) -> Result<Self> {
         let (_, shape) = (&**store).parts();
         Ok(Self { store: Arc::clone(store), shape: shape.cut(&shape.checked(range)?) })
     }
 
-    /// Returns a section of this section, which shares the same store.
+    /// Returns a section of this section, which shares the same array or source.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).

@@ -173,7 +173,7 @@ handles!(SessionArray SessionCopy);
 /// Elements of a [`Session`] with a boundary mode (the values beyond the edges), as an argument for a
 /// parameter `Window<T, N>`. Kernels read the elements in place, without a halo. Created by
 /// [`bounded`](SessionArray::bounded). Without a boundary mode, pass the elements themselves; a work-item
-/// then reads no values beyond the edges.
+/// (GPU thread) then reads no values beyond the edges.
 ///
 /// ```
 /// use vmarray::boundary::Circular;

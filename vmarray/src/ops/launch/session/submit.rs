@@ -1,5 +1,5 @@
-//! Submission of a session's launches: divides the work-items among devices, converts arguments, and orders
-//! each launch after the launches that it depends on.
+//! Submission of a session's launches: divides the work-items (GPU threads) among devices, converts
+//! arguments, and orders each launch after the launches that it depends on.
 
 use std::ops::Range;
 use std::sync::Arc;

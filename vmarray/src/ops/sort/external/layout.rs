@@ -294,8 +294,8 @@ pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usiz
             (least, low) = (middle + 1, ends);
         }
     }
-    // Cut the keys that equal the key found: each run has equally many of them before its cut, or all that it
-    // has.
+    // Cut between keys that equal the key found: each sorted run has equally many of them before its cut, or
+    // all that it has.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);

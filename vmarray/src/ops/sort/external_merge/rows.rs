@@ -39,7 +39,7 @@ pub(super) struct SomeRows<'a, T> {
 /// A sort of keys and values that are read from stores piece by piece.
 pub(super) struct RowSorting<'a, T: SortKey, S> {
     pub store: &'a S,
-    /// Index of the first sorted key in `store`. The first element of `values` belongs to this key.
+    /// Index in `store` of the first key to sort. The first element of `values` belongs to this key.
     pub first: usize,
     pub values: Option<Operand<'a>>,
     pub order: KeyOrder,
@@ -81,8 +81,8 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         }
     }
 
-    /// Writes elements that exist only in RAM to their store. If the write fails, tries once more, because a
-    /// loss would be permanent.
+    /// Writes elements that exist only in RAM back to their array. If the write fails, tries once more,
+    /// because otherwise the elements are lost.
     pub fn write_all(&self, place: usize, rows: &SomeRows<'_, T>) -> Result<()> {
         let Err(error) = self.write(place, rows) else { return Ok(()) };
         match self.write(place, rows) {

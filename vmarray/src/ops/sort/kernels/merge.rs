@@ -1,4 +1,5 @@
-//! Kernels that merge two sorted runs, and a kernel that gathers elements striped over channels.
+//! Kernels that merge two sorted runs, and a kernel that gathers elements striped (page by page) over
+//! channels (shares of devices).
 //!
 //! Each work-group writes a tile of the result. A first kernel finds by bisection the elements of both runs
 //! that belong to each tile (O. Green, R. McColl, D. Bader, "GPU Merge Path: A GPU Merging Algorithm", 2012).

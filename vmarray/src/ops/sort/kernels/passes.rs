@@ -5,8 +5,8 @@
 //! are two ways to get this number:
 //!
 //! - On devices with forward progress (a started work-group runs on while others wait for it), a work-group
-//!   publishes its own counts, and reads the counts of earlier ones (A. Adinets, D. Merrill, "Onesweep: A
-//!   Faster Least Significant Digit Radix Sort for GPUs", 2022).
+//!   publishes its own counts, and reads the counts of earlier work-groups (A. Adinets, D. Merrill,
+//!   "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs", 2022).
 //! - On other devices two more kernels first count the digits of all earlier tiles.
 //!
 //! The state memory begins with a header, whose first word counts the work-groups that have started. Then

@@ -39,12 +39,12 @@ impl BitWindow {
         Self { shift: self.shift + self.bits - bits, bits }
     }
 
-    /// Returns a mask of all bits below the window.
+    /// Returns a mask of all bits below the window (range of bits).
     pub fn below(self) -> u64 {
         (1 << self.shift) - 1
     }
 
-    /// Extracts a key's bits in the window, which must have less than 64 bits.
+    /// Extracts a key's bits in the window (range of bits), which must have less than 64 bits.
     #[inline(always)]
     pub fn value(self, key: u64) -> usize {
         (key >> self.shift) as usize & ((1 << self.bits) - 1)
@@ -63,7 +63,7 @@ impl InOrder {
         let is_descending = key(last) < key(first);
         let is_so = AtomicBool::new(true);
         scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
-            // Include the first item of the next part, to compare it with this part's last item.
+            // Include the first element of the next part, to compare it with the last element of this part.
             let part = &items[number * PART..items.len().min((number + 1) * PART + 1)];
             let is_here = is_so.load(Ordering::Relaxed)
                 && match (is_descending, is_stable) {
