@@ -118,7 +118,6 @@ struct RamWork<'a> {
     copies: Vec<RamCopy<'a>>,
 }
 
-/// A copy of elements in RAM.
 struct RamCopy<'a> {
     home: DeviceSpan<'a>,
     bytes: u64,

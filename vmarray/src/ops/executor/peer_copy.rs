@@ -11,7 +11,6 @@ use super::run::Run;
 pub struct PeerCopy<'a> {
     /// The target address of the first element; further elements follow in the order of their indices.
     pub(crate) to: DeviceSpan<'a>,
-    /// The index of the first element.
     pub(crate) first: usize,
 }
 

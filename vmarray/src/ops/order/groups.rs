@@ -385,7 +385,6 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         }
     }
 
-    /// The number of all elements.
     fn elements(&self) -> usize {
         match &self.order {
             GroupOrder::OnDevices(order) => order.len(),

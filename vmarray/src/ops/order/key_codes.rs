@@ -28,7 +28,6 @@ const SLOTS: usize = 4 * KEYS_MAX;
 pub(super) struct KeyCodes {
     codes: ScratchVec<u16>,
     counts: Vec<u64>,
-    /// The code of each group.
     of_groups: Vec<u16>,
 }
 

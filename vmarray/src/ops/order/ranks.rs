@@ -53,7 +53,6 @@ fn of_key<T: SortKey>(key: u64) -> T {
     bytemuck::cast(KeyOrder::of::<T>(false).bits::<T::KeyBits>(key))
 }
 
-/// Returns the sort key of the element with a rank.
 fn key_of_rank<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, mut rank: u64) -> Result<u64> {
     let bits = 8 * T::KeyBits::BYTES as u32;
     let (mut known, mut rest) = (0_u64, bits);

@@ -26,7 +26,6 @@ enum Stage {
     Merge,
 }
 
-/// Returns true if a device runs a stage as native code.
 fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
     /// If the variable `VMARRAY_SORT_KERNELS` is `lowered`, no device runs native code.
     static ARE_ALL_LOWERED: OnceLock<bool> = OnceLock::new();

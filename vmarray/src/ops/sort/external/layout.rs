@@ -39,7 +39,6 @@ pub(super) type PlannedCopy = (Range<usize>, usize);
 pub(crate) struct AreaLayout {
     /// Number of areas with elements, of strips in an area, and of pieces.
     pub(super) strips: usize,
-    /// Number of elements in a strip.
     pub(super) strip: usize,
     /// Number of lanes: GPUs, or channels of GPUs. Lane `n % lanes` runs job `n`.
     pub(super) lanes: usize,

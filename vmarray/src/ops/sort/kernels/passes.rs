@@ -38,7 +38,6 @@ const OF_TILE: u32 = 1 << 30;
 const OF_ALL: u32 = 2 << 30;
 const NUMBER: u32 = OF_TILE - 1;
 
-/// Returns the number of keys in a tile.
 pub(super) fn tile(key: Type, value: Option<Type>) -> usize {
     match (key, value) {
         (Type::U64, _) | (_, Some(Type::U64)) => LONG.1,
