@@ -683,7 +683,8 @@ unsafe impl Device for CudaDevice {
     fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.core.queue_of("wake", ticket) {
             Ok(Some(queue)) => self.core.wake(&queue, ticket.value, waker),
-            // The work has ended, or is unknown and will never end, so wake the task at once.
+            // Wake the task at once: the work has ended, or the ticket is unknown, so no later event would
+            // wake the task.
             Ok(None) | Err(_) => waker.wake(),
         }
     }

@@ -103,7 +103,8 @@ impl<M: Storage, Q> HandleTable<M, Q> {
     /// Registers the new length of an extended buffer.
     pub fn extend_buffer(&self, handle: &BufferHandle, buffer: Arc<M>) -> Result<()> {
         let mut memory = self.memory.write();
-        // Read the length under the lock. The last of several threads then registers the final length.
+        // Several threads may extend the buffer. Read its length under the lock, so that the thread that
+        // registers last registers the final length.
         self.named(memory.extend_buffer(handle, buffer.bytes(), buffer))
     }
 

@@ -222,8 +222,9 @@ impl Text {
         if divisor.is_power_of_two() {
             return emit!(self, "shr.u64 {name}, {value}, {}", divisor.trailing_zeros());
         }
-        // 2^64 + factor is 2^(65 + shift) / divisor, rounded up. Its error times any value is less than one
-        // part (Granlund and Montgomery, "Division by invariant integers using multiplication").
+        // 2^64 + factor is 2^(65 + shift) / divisor, rounded up. The error of the rounding is too small to
+        // change the quotient of any 64-bit value (Granlund and Montgomery, "Division by invariant integers
+        // using multiplication").
         let shift = divisor.ilog2();
         let power = 1_u128 << (65 + shift);
         let factor = (power.div_ceil(divisor.into()) - (1 << 64)) as u64;

@@ -65,8 +65,8 @@ impl Chance {
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
-    /// Writes random bytes over values that the device contract leaves unspecified after a successful gather:
-    /// values of skipped entries.
+    /// Writes random bytes to the target of a gather before it runs: the device contract leaves the values of
+    /// skipped entries unspecified.
     pub fn litter_left_out(&mut self, work: &HostSubmission<Ram>) {
         if let HostSubmission::Indexed(indexed) = work
             && indexed.is_gather()

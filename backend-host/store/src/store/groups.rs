@@ -178,7 +178,7 @@ impl History {
             volumes.iter().for_each(|volume| volume.set_note(note).unwrap());
             sync(&volumes).unwrap();
             if random.index(4) == 0 && commit < commits {
-                // Sometimes drop the volumes without marking them as closed.
+                // In half of the cases, mark the volumes as closed before their drop.
                 if random.index(2) == 0 {
                     volumes.iter().for_each(|volume| volume.mark_closed().unwrap());
                 }

@@ -183,7 +183,8 @@ impl TierCard {
     pub fn enter(&self, at: u32) -> Reading<'_> {
         let usage = &self.slots[at as usize];
         usage.readers.fetch_add(1, Ordering::Relaxed);
-        // Store only if necessary: threads that only load the flag share its cache line.
+        // Store only if the flag is not set yet: a store takes the flag's cache line away from other
+        // processors.
         if !usage.used.load(Ordering::Relaxed) {
             usage.used.store(true, Ordering::Relaxed);
         }

@@ -623,8 +623,6 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _reopened, (self._path, self.dtype, self.shape, self._mode)
 
     def __getattr__(self, name: str) -> Any:
-        # Open an unpickled array at its first use, so that the program gets the error. An error while unpickling would
-        # block a pool of processes for ever.
         if name == "__cuda_array_interface__":
             raise AttributeError(
                 "the array may move its items while another package uses them; prevent this by "
@@ -634,6 +632,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             advice = f"; numpy.asarray(array).{name} is of a copy in RAM" if hasattr(np.ndarray, name) else ""
             advice = f"; {_REFUSED[name]}" if name in _REFUSED else advice
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+        # An unpickled array has no `_core` before its first use, which opens the file here. An error while unpickling
+        # would block a pool of processes for ever.
         path, dtype, shape, mode = self._opening
         core = _core.open(path, dtype, shape, mode == "r", {})
         self._core, self._path, self._mode = core, path, mode

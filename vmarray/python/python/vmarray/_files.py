@@ -204,8 +204,8 @@ def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any
     home : bool, optional
         True to leave the items in the store, which may be larger than RAM and GPU memory. The array reads items when
         they are needed. The array writes changed chunks when they leave the cache, and in ``flush``, ``sync`` and
-        ``close``. Chunks (or shards) with the same place along the first axis are read and written together; the
-        cache holds at least four such rows. No other program may write to the store meanwhile.
+        ``close``. Chunks (or shards) with the same index along the first axis are read and written together; the cache
+        holds at least four such rows. No other program may write to the store meanwhile.
     mode : {"r+", "r"}
         With ``home``: "r+" to read and write the store, "r" to read only.
     progress : optional

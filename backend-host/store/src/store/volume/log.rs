@@ -54,7 +54,7 @@ impl LogReader<'_> {
             for (at, block) in (piece..).step_by(RECORD_ALIGN).zip(bytes.chunks_exact(RECORD_ALIGN)) {
                 let head = block.first_chunk().and_then(|head| Record::head(head, self.seed, self.version));
                 let is_later = head.is_some_and(|(number, _)| number > next);
-                // The heads of version 2 have no checksum, so check the whole record there.
+                // In version 2 the heads of records have no checksum, so check the whole record.
                 if is_later && (self.version > 2 || self.record(at, |number| number > next)?.is_some()) {
                     let detail = format!(
                         "record {next} of the log of the store differs from the data that was written"
