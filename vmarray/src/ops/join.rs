@@ -45,11 +45,14 @@ impl<'a, V: View<'a>> Join<'a> for V {}
 ///
 /// Devices work in place if all views are ranges of arrays with the same devices, channels (shares of
 /// devices) and page length, and begin at the same index. Boxes must also be stored in the same order.
-/// Otherwise each operation copies some MiB at a time. A change copies the other views' elements to the
-/// devices of the first view. A query copies all elements to one device. The host reorders elements of views
-/// that are [shifted](crate::boundary::BoundaryView::shifted) or stored in another order than the first
-/// view's. Elements of arrays do not pass through the host if the devices can access each other
-/// ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
+/// Otherwise each operation copies some MiB at a time:
+///
+/// - A change copies the other views' elements to the devices of the first view.
+/// - A query copies all elements to one device.
+/// - Elements of arrays do not pass through the host if the devices can access each other
+///   ([`ChannelStats::bytes_past_host`](crate::stats::ChannelStats)).
+/// - The host reorders elements of views that are [shifted](crate::boundary::BoundaryView::shifted), or
+///   stored in another order than the first view.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -67,21 +67,22 @@ impl SaveOptions {
     /// Saves all elements, and the length, as they are at one instant during the call, although other threads
     /// write. Without this option, the call saves different pages at different instants.
     ///
-    /// First the call waits for all threads that are changing elements, including holders of
-    /// [`PageMut`](crate::access::PageMut) guards. New changes wait during this time. This phase checks the
-    /// state of each page twice, needs one barrier on all cores, and takes as long as the longest of these
-    /// changes. Afterwards, until a page is saved, a thread that is about to change the page first writes its
-    /// contents to the file. A [task](crate::views::PagedView#for-tasks) waits instead until a saving thread
-    /// has saved the page, after at most one piece of 4 MiB. Operations on long ranges (`fill`, `transform`,
-    /// kernels) save page by page, ahead of the saving threads. Reads never wait. A saved page has no further
-    /// cost, and after the call the array has none. The call needs one more bit of RAM for each page.
+    /// - First the call waits until no thread is changing elements, or has a
+    ///   [`PageMut`](crate::access::PageMut) guard. New changes wait meanwhile. The call checks the state of
+    ///   each page twice, and needs one barrier on all cores.
+    /// - Afterwards a thread that is about to change an unsaved page first writes the old contents to the
+    ///   file. A [task](crate::views::PagedView#for-tasks) waits instead until a saving thread has saved the
+    ///   page, after at most one piece of 4 MiB. Operations on long ranges (`fill`, `transform`, kernels)
+    ///   save page by page, ahead of the saving threads.
+    /// - Reads never wait. Changes of saved pages have no extra cost. The call takes one more bit of RAM for
+    ///   each page.
     ///
-    /// Only one such call runs at a time: a second call waits for the first. A call from inside the progress
-    /// function of such a call returns [`WouldDeadlock`](ErrorKind::WouldDeadlock) for the same array; for an
-    /// older array, only if it would have to wait.
+    /// Only one call with this option runs at a time for an array: a second call waits for the first. A second
+    /// call from the progress function of the first returns [`WouldDeadlock`](ErrorKind::WouldDeadlock). So
+    /// does a call for an array that was built before the first call's array, but only if it would wait.
     ///
-    /// A thread that holds a `PageMut` guard must not wait for another thread that writes to the array: that
-    /// thread may wait for this call, which waits for the guard.
+    /// A thread that has a `PageMut` guard must not wait for another thread that writes to the array. The
+    /// writing thread may wait for this call, and this call waits for the guard.
     pub const fn point_in_time(self, yes: bool) -> Self {
         Self { is_point_in_time: yes }
     }

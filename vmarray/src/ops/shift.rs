@@ -26,10 +26,10 @@ const APART_BYTES_MIN: usize = 512 << 10;
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Inserts elements before the element at `at`, or at the end. Later elements move up.
     ///
-    /// The devices move the elements in one of three cases: there is only one device, all devices can access
-    /// each other, or the distance is a multiple of the page length times the number of channels (shares of
-    /// devices). Otherwise the elements pass through RAM, 8 MiB at a time. Elements that move by less than a
-    /// few MiB are copied twice: through up to 64 MiB of device memory behind the array if its [greatest
+    /// The devices move the later elements if there is only one device, if all devices can access each other,
+    /// or if the distance is a multiple of the page length times the number of channels (shares of devices).
+    /// Otherwise the elements pass through RAM, 8 MiB at a time. If the distance is less than a few MiB, the
+    /// elements are copied twice: through up to 64 MiB of device memory behind the array if its [greatest
     /// length](Self::max_len) leaves that much, and otherwise through RAM.
     ///
     /// # Errors

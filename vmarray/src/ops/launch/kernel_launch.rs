@@ -116,9 +116,9 @@ impl<K: Kernel> KernelLaunch<K> {
     /// built with `panic = "abort"` has no limit.
     ///
     /// A GPU does not stop a kernel: CUDA and OpenCL have no function for that. A GPU with a display has a
-    /// watchdog in its driver, which ends a kernel after some seconds. The device is then lost, with all
-    /// elements of which it has the only copy. On other GPUs the launch does not end. Give kernels whose
-    /// loops may not end a [budget](Self::budget) there, which counts iterations on the device.
+    /// watchdog in the graphics driver, which ends a kernel after some seconds. The device is then lost, with
+    /// all elements of which the device has the only copy. On other GPUs the launch does not end. Give
+    /// kernels whose loops may not end a [budget](Self::budget) there, which counts iterations on the device.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
