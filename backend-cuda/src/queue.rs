@@ -89,7 +89,7 @@ impl CudaQueue {
         Ticket { queue: self.id, value }
     }
 
-    /// Returns the newest ticket value that is done; exact if it is below `wanted`.
+    /// Returns a completed ticket value: the newest one, or any value from `wanted` on.
     pub(crate) fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let frozen = self.frozen.load(Ordering::Acquire);
         if frozen != u64::MAX {

@@ -109,8 +109,8 @@ impl Ram {
         let total = capacity.total_bytes;
         let share = capacity.account.take(bytes - now, total, |taken| total - taken);
         let out_of_memory = |error: Error| {
-            // Report `OutOfMemory` even if the new length exceeds the device: only the extension needs new
-            // memory.
+            // Report `OutOfMemory` instead of `TooLarge`, because this memory already uses a part of the
+            // device.
             let available = error.available_bytes().unwrap_or(0).min(total - now);
             Error::new(ErrorKind::OutOfMemory, "extend")
                 .with_bytes(bytes - now)

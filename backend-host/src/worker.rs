@@ -45,7 +45,8 @@ pub struct Pool {
     threads: Arc<Threads>,
     /// Maximum number of threads that work on one request.
     width: usize,
-    /// Gate that each request locks for reading while it runs, if it is set.
+    /// Lock that each request takes for reading while it runs, if there is one. A thread that takes the lock
+    /// for writing stops all work.
     gate: OnceLock<Arc<RwLock<()>>>,
     /// Reference that ends the shared threads when the last device drops it.
     shared: Option<Arc<SharedThreads>>,

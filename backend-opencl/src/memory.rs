@@ -143,7 +143,7 @@ impl Buffer {
         let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
         let more = whole - ((self.pieces.len() as u64) << self.shift);
         let extended = self.with_pieces(core, budget, bytes, more).map(Some);
-        // Report a request beyond the device's capacity as out of memory, because existing pieces use a part.
+        // Report `OutOfMemory` instead of `TooLarge`, because this memory already uses a part of the device.
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 

@@ -13,7 +13,8 @@ pub(crate) struct Planned {
     pub shape: KernelKey,
     /// Start addresses of the views: all memory ranges of one view, then of the next.
     pub(super) bases: Vec<u64>,
-    /// Number of leading items that run singly, before the ones that threads process several at a time.
+    /// Number of leading work-items that each have a thread of their own. The threads after them each process
+    /// several work-items.
     pub(super) head: u64,
     /// Number of blocks for a row of positions, if it is known and a whole number.
     pub(super) pitch: u64,

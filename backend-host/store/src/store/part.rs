@@ -27,8 +27,8 @@ enum Pages {
     Share(PageShare),
 }
 
-/// Share of the pages of a store: each device of an array has one. Groups of 64 consecutive pages of the
-/// store go to the shares in turn.
+/// Share of the pages of a store, which one buffer owns. Groups of 64 consecutive pages of the store go to
+/// the shares in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageShare {
     pub number: u64,
