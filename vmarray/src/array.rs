@@ -377,9 +377,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn set_by_value(&self, index: usize, value: T) -> Result<()> {
         if let Some(place) = self.quick_place(index) {
-            // Prefetch the element's cache line for the write. Some processors prefetch lines only for the
-            // oldest few stores that wait for the cache, and the stores to the hazard slot come before this
-            // one.
+            // Prefetch the element's cache line for the write. Some processors prefetch only for the oldest
+            // few waiting stores, and stores to the hazard slot come first.
             place.prefetch_write();
             let done = place.write_lock_free::<false, _>(self.counter, |element| element.store(&value));
             if done.is_some() {

@@ -133,8 +133,7 @@ impl<R, S> Combiner<R, S> {
     pub fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // Pairs with the unlock: either this thread gets the lock, or the lock's holder sees the new
-            // reason.
+            // Pairs with the unlock: either this thread gets the lock, or its holder sees the new reason.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {

@@ -686,8 +686,7 @@ impl Error {
 }
 
 impl Error {
-    /// Adds `start` to the ranges or item numbers in the error, for an operation that began at element
-    /// `start`.
+    /// Adds `start` to the ranges or item numbers in the error, if the operation began at element `start`.
     #[doc(hidden)]
     pub fn counted_from(mut self, start: usize) -> Self {
         if let ErrorKind::KernelTime { item, .. } = &mut *self.0 {

@@ -23,8 +23,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Begins a wait; the caller then checks its condition, and calls [`wait`](Self::wait) if the condition
-    /// is false.
+    /// Begins a wait. Then the caller checks a condition and, if it is false, calls [`wait`](Self::wait).
     #[inline]
     pub fn prepare(&self) -> EventKey {
         EventKey(self.count.load(Ordering::SeqCst))
@@ -40,8 +39,7 @@ impl EventCount {
     #[inline]
     pub fn wait(&self, key: EventKey) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // Pairs with the fence in `notify`: this check sees the change, or the producer sees this sleeping
-        // thread.
+        // Pairs with the fence in `notify`: this check sees the change, or the producer sees this sleeper.
         fence(Ordering::SeqCst);
         let mut sleep = self.sleep.lock();
         while self.is_current(key) {

@@ -1,6 +1,5 @@
 //! The part of `vmarray` below element types and above devices: the synchronization protocol of pages,
-//! eviction policies, waits of threads and tasks, errors and statistics. It works on bytes, and depends on no
-//! backend.
+//! eviction policies, waits of threads and tasks, errors and statistics. It depends on no backend.
 //!
 //! [`vmarray`](https://docs.rs/vmarray) exports the public items of this crate. Programs should not use the
 //! modules directly, since they are not a stable interface.

@@ -10,8 +10,7 @@ const WORTH_IT_FROM: usize = 64 << 20;
 const LINE: usize = 64;
 
 /// Returns true if a copy of `bytes` bytes in total should use non-temporal stores. They are about twice as
-/// fast as normal copies to memory that is not in the processor's caches, and about a third slower to cached
-/// memory.
+/// fast as normal copies to uncached memory, and about a third slower to cached memory.
 #[inline]
 pub fn is_worth_it(bytes: usize) -> bool {
     bytes >= WORTH_IT_FROM

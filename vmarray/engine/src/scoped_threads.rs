@@ -8,8 +8,8 @@
 //! which the engine [sets](set_rule).
 //!
 //! This is no thread pool: a call uses the threads that are idle at that moment, and starts new ones if there
-//! are too few. So no call waits for another call's work, and a program may call from all threads of its own
-//! pool at once.
+//! are too few. So no call waits for another call's work, and a program may call from all its threads at
+//! once.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -120,8 +120,7 @@ pub fn works_alone() -> bool {
 }
 
 /// Runs `work` on `threads` threads. The calling thread is one of them; it is the only one if it must [work
-/// alone](works_alone). If the system cannot start enough threads, fewer run `work`. Returns when all have
-/// finished.
+/// alone](works_alone). If the system cannot start enough threads, fewer run `work`. Returns when all end.
 ///
 /// # Panics
 /// If `work` panics on any thread.

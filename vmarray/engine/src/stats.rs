@@ -98,8 +98,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Accesses to a page that was not cached and had to enter the cache, with or without a fetch from the
-    /// device.
+    /// Accesses to a page that first had to enter the cache, with or without a fetch from the device.
     misses,
     /// Pages prefetched, by request or by read-ahead.
     prefetches,

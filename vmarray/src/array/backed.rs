@@ -19,8 +19,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Builds an array whose pages are read and written by the program's own code, the [`Backing`]. A page
     /// can be a chunk of a compressed file, an object of a server, or the result of a function. Page `p` has
     /// the elements from `p * page_len` on, in native byte order. A thread that needs a page calls the
-    /// backing, and reads the whole page. The array caches pages in RAM, and with a [tier](Self::tier) also
-    /// on GPUs.
+    /// backing, and reads the whole page. The array caches pages in RAM, and on GPUs with a
+    /// [tier](Self::tier).
     ///
     /// The array writes changed pages when it evicts them from the cache; in [`flush`]; in
     /// [`sync`](VirtualArray::sync), which also [syncs](Backing::sync) the backing; and when it is dropped,

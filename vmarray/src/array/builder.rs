@@ -110,8 +110,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Lets the array grow up to the memory of its devices, unless the program gave a greatest length. With
-    /// short pages the limit is lower, because tables are allocated for the greatest number of pages and
-    /// frames.
+    /// short pages the limit is lower, because of tables for the greatest number of pages and frames.
     pub(crate) fn growing(mut self) -> Self {
         if self.max_len == 0 {
             let short = |page_len: &usize| page_len.saturating_mul(size_of::<T>()) < PAGE_BYTES_LEAST;
@@ -251,8 +250,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// If a device has written a page itself (assignments, kernels, scatters, partial copies), the page gets
     /// a new checksum at its next fetch or write-back. Two kinds of reads compare no checksums: reads within
     /// devices (searches, expressions, kernels, gathers), and reads of single elements [past the
-    /// cache](crate::views::PagedView::get_uncached). [`check_pages`](VirtualArray::check_pages) checks all
-    /// pages.
+    /// cache](crate::views::PagedView::get_uncached). Check all pages by
+    /// [`check_pages`](VirtualArray::check_pages).
     ///
     /// A thread that fetches a page or writes it back reads the page once more; a hit costs the same. The
     /// checksums take 16 bytes of RAM a page. Copies to other arrays, also on the same devices, count as
@@ -401,8 +400,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 fn pages(settings: Settings, homes: Homes, element: std::alloc::Layout) -> Result<(Pager, Recipe)> {
     let recipe = Recipe::of(&settings, &homes);
     let Homes { open, len, pages_most, is_open, page_len, mut stripe_pattern, pairs, .. } = homes;
-    // Use at most as many channels (shares of devices) as pages, because a channel without pages would be
-    // useless.
+    // Use at most as many channels (shares of devices) as pages, because a channel without pages is useless.
     stripe_pattern.truncate(usize::try_from(pages_most).unwrap_or(usize::MAX).max(1));
     let page_bytes = page_len * element.size();
     let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(element.align()));

@@ -10,8 +10,7 @@ use crate::base::error::{Error, Result};
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads all pages from their devices or files, and compares their checksums. Returns the index of each
     /// damaged page, with an error that names the device. Only arrays with
-    /// [`checksums`](crate::Builder::checksums) and arrays in files have checksums; for other arrays the list
-    /// is empty.
+    /// [`checksums`](crate::Builder::checksums) and arrays in files have checksums; else the list is empty.
     ///
     /// The call first writes back modified pages. It then reads all pages through the cache, one after the
     /// other, and evicts other pages. Other threads may use the array meanwhile. A write of the whole page

@@ -51,8 +51,7 @@ struct RangeRest<'a, T: Element, D: Device> {
 }
 
 /// A cursor that reads elements by index. It holds the page of the last element that it has read. So the next
-/// read from this page costs a comparison and a load. While the cursor lives, other threads cannot write to
-/// the held page.
+/// read from this page costs a comparison and a load. Meanwhile, other threads cannot write to this page.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -214,8 +214,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
         self.entry
     }
 
-    /// Returns the place of this element and the `behind_first` elements before it; `None` if not all in this
-    /// page.
+    /// Returns the place of this element and the `behind_first` elements before; `None` if in several pages.
     #[inline(always)]
     pub(super) fn with_those_before(self, behind_first: usize) -> Option<ElementRange<'a, T>> {
         let at = self.at.checked_sub(behind_first)?;
@@ -367,8 +366,7 @@ impl<T: Element> ElementRange<'_, T> {
     }
 
     /// # Safety
-    /// The caller passes only a frame to the result that has the page of the range, and is open to lock-free
-    /// reads.
+    /// The caller passes to the result only a frame with the range's page, open to lock-free reads.
     #[inline(always)]
     unsafe fn reader(&self, into: &mut [T]) -> impl FnOnce(*const u8) -> Option<()> {
         assert!(into.len() == self.len, "the destination must have the length of the range");

@@ -56,8 +56,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (self.pager().table().len() as usize).saturating_mul(self.page_len()).min(self.max_len)
     }
 
-    /// Allocates device memory for `additional` more elements, without copying existing ones. Blocks
-    /// meanwhile.
+    /// Allocates device memory for `additional` more elements, without copying existing ones. Blocks.
     ///
     /// # Errors
     /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) if a device has too little
@@ -98,8 +97,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`reserve`](Self::reserve) when the array has reached its [`capacity`](Self::capacity).
     ///
     /// # Errors
-    /// The errors of [`reserve`](Self::reserve) and [`set`](Self::set); after an error the array is
-    /// unchanged.
+    /// The errors of [`reserve`](Self::reserve) and [`set`](Self::set), which leave the array unchanged.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -121,8 +119,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub fn push(&self, value: T) -> Result<usize> {
         loop {
             let len = self.len();
-            // More capacity is needed. This fails if the array has its maximum length, or if memory is
-            // exhausted.
+            // More capacity is needed. This fails at the array's maximum length, or without memory.
             if len >= self.capacity() {
                 self.reserve_for(len.saturating_add(1))?;
             }
@@ -278,8 +275,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Runs a function while the array has a greater length, whose memory exists. It returns the final
-    /// length.
+    /// Runs a function while the array has a greater length, whose memory exists; it returns the final one.
     pub(crate) fn at_length<R>(&mut self, len: usize, run: impl FnOnce(&mut Self) -> (usize, R)) -> R {
         let before = self.len();
         self.set_len(len);

@@ -46,8 +46,7 @@ pub struct ChannelHome {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns, for each channel (share) of the array, the channel's devices and the number of its lost
-    /// pages.
+    /// Returns the devices and the number of lost pages of each channel (share) of the array.
     ///
     /// The call queries each device. If a device without redundancy is lost, the call examines the state of
     /// all pages of its channels; other threads may change the pages meanwhile.

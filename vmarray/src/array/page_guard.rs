@@ -216,8 +216,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         HeldPart::take(self, cut, visit, true).map(PageMut::of)
     }
 
-    /// Returns the eviction priority for a scan of `pages` pages. Beyond the cache's size, new pages leave
-    /// first.
+    /// Returns the eviction priority for a scan of `pages` pages: new pages leave first beyond the cache
+    /// size.
     pub(crate) fn scan(&self, pages: usize) -> Visit {
         if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
     }

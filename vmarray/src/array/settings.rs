@@ -216,8 +216,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns settings of a result array, which perhaps only devices read. Host memory is allocated on
-    /// demand.
+    /// Returns settings of a result array, which perhaps only devices read: host memory comes on demand.
     pub(crate) fn of_result(cache_bytes: usize, memory: HostMemory) -> Self {
         Self { cache: Cache::Bytes(cache_bytes), memory, is_ahead: false, ..Self::default() }
     }
@@ -343,8 +342,7 @@ impl Recipe {
         let pairs = self.settings.common.placement.mirrored_pairs(devices.len())?;
         let stripe_pattern = match &pairs {
             Some(pairs) => (0..pairs.len()).collect(),
-            // After a move the array may have fewer devices than its stripe pattern names, so take the
-            // remainder.
+            // After a move the array may have fewer devices than its pattern names: take the remainder.
             None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
         };
         let (max_len, is_open) = self.growth.unwrap_or_default();

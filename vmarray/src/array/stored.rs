@@ -335,8 +335,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self.open_as(files, true, |shape| (shape == LINEAR).then_some(()), LINEAR).map(|(array, ())| array)
     }
 
-    /// Opens files with an array of the shape `asked`; `read` parses the shape in words. Also returns the
-    /// shape.
+    /// Opens files with an array of the shape `asked`, and returns the shape, which `read` parses from words.
     pub(crate) fn open_as<P: AsRef<Path>, S>(
         self,
         files: impl IntoIterator<Item = P>,

@@ -92,8 +92,7 @@ pub struct ReportedDevice {
     /// The used share of the bus's measured bandwidth: the time that the array's bytes need at full speed,
     /// divided by the elapsed time. 1 is the limit. `None` without a known profile.
     pub bus_share: Option<f64>,
-    /// The used share of the device memory's measured bandwidth, computed like `bus_share`. `None` if
-    /// unknown.
+    /// The used share of the device memory's measured bandwidth, or `None`, like `bus_share`.
     pub memory_share: Option<f64>,
 }
 

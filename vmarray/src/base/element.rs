@@ -314,8 +314,7 @@ impl<T, F> Field<T, F> {
 }
 
 impl<T: Element, F: NoUninit> Field<T, F> {
-    /// Creates a field from its offset. Use the macro [`field!`](crate::field), which determines the offset
-    /// and the type.
+    /// Creates a field from its offset. Use the macro [`field!`](crate::field) instead.
     #[doc(hidden)]
     pub const fn at(offset: usize, _: fn(&T) -> *const F) -> Self {
         const { assert_searchable(size_of::<F>()) };

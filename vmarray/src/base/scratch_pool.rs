@@ -43,8 +43,7 @@ impl KeptVectors {
         Some(vector)
     }
 
-    /// Adds a vector. Returns the oldest vectors that the limit removes, which the caller frees without a
-    /// lock.
+    /// Adds a vector. Returns the oldest vectors beyond the limit, which the caller frees without a lock.
     fn keep(&mut self, vector: Vec<u64>, bytes_max: usize) -> Vec<Vec<u64>> {
         self.bytes += bytes_of(&vector);
         self.vectors.push(vector);
@@ -61,8 +60,7 @@ fn bytes_of(vector: &Vec<u64>) -> usize {
     vector.capacity() * size_of::<u64>()
 }
 
-/// Returns a vector of `len` unspecified numbers, to be overwritten. Its capacity may be up to half as long
-/// again.
+/// Returns a vector of `len` unspecified numbers, to be overwritten, with up to 1.5 times the capacity.
 pub(crate) fn unspecified_vec(len: usize) -> Result<Vec<u64>> {
     taken(len).map_or_else(|| zeroed_vec_large(len), Ok)
 }

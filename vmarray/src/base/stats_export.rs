@@ -59,8 +59,7 @@ pub(crate) fn is_wanted() -> bool {
 }
 
 impl Publication {
-    /// Publishes an array's statistics, as `ask` returns them, from now on; an array without a name gets a
-    /// number.
+    /// From now on publishes the statistics that `ask` returns; an array without a name gets a number.
     pub(crate) fn begin(ask: impl Fn() -> PublishedArray + Send + 'static) -> Self {
         let mut publisher = PUBLISHER.lock();
         publisher.begun += 1;

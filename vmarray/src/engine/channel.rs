@@ -8,23 +8,20 @@
 //!
 //! # A miss, by threads, tasks and prefetches
 //!
-//! 1. *Frame*: the thread takes a free frame, while it holds no page (`frames`). If there is none, it evicts
-//!    a page.
+//! 1. *Frame*: the thread takes a free frame, while it holds no page (`frames`), or evicts a page.
 //! 2. *Claim*: one of the threads that need the page claims it ([`Entry::try_claim_absent`],
 //!    [`Entry::claim_to_load`]).
 //! 3. *Place*: a page without contents becomes resident at once, as zeroes ([`Channel::install_new`]). Other
 //!    pages need a [`Load`].
 //! 4. *Submit*: one batch contains the loads of many threads (`combine`), another the loads of tasks
 //!    (`async_progress`).
-//! 5. *Record*: the batch becomes a [`FetchUnderWay`], and its pages are in flight. Any thread may wait for
-//!    it.
+//! 5. *Record*: the batch becomes a [`FetchUnderWay`], with pages in flight. Any thread may wait for it.
 //! 6. *Finish*: a thread serves the requests of tasks, and publishes the pages, or releases them after a
 //!    failure (`transfers`).
 //!
 //! # An eviction
 //!
-//! 1. *Choose*: the policy selects frames, or the thread takes frames that a scan has left behind
-//!    (`victims`).
+//! 1. *Choose*: the policy selects frames, or the thread takes frames behind a scan (`victims`).
 //! 2. *Claim*: the thread claims clean pages exclusively, and dirty pages shared ([`Entry::sweep`]).
 //! 3. *Quiesce*: one barrier waits for the end of lock-free accesses (`page::quiesce`).
 //! 4. *Free* the frames of clean pages ([`Channel::free_clean`]), and *write back* the dirty pages

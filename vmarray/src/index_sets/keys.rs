@@ -49,8 +49,7 @@ pub(super) struct Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coder {
     /// The row-major index in the box that the values of the second set span, if the box has at most 2^64
-    /// positions. Two codes are equal if and only if the values are equal. A tuple outside of the box matches
-    /// no tuple.
+    /// positions. Two codes are equal if and only if the values are equal. Tuples outside match none.
     Exact(Vec<Span>),
     /// A hash. For equal hashes the join must compare the values of the tuples.
     Hashed,
@@ -123,8 +122,7 @@ impl Coder {
             }
         };
         match (self, keys) {
-            // All arms compute the same. One and two columns have their own arms, because they need no inner
-            // loop.
+            // All arms compute the same. One and two columns have arms without an inner loop.
             (Self::Exact(spans), &[at]) => {
                 let span = spans[0];
                 rows.zip(tuples).for_each(|(row, number)| exact(number, span.place(row[at])));

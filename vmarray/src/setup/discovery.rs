@@ -253,8 +253,7 @@ impl DiscoveryReport {
     fn unsound(&self) -> impl Iterator<Item = (&DeviceInfo, &str)> {
         let devices = self.devices.iter().zip(&self.health);
         devices.filter_map(|((info, choice), health)| match choice {
-            // The search left out a GPU with damaged memory. Report this only for devices that the user
-            // requested.
+            // The search left out a GPU with damaged memory. Report this only for requested devices.
             Choice::LeftOut(reason) if reason.starts_with(health.wants_replacement()?) => {
                 Some((info, &**reason))
             }

@@ -140,8 +140,8 @@ pub fn close_unused() -> usize {
 }
 
 /// Sets the default devices of the process, for all later arrays, sources and index sets without a list of
-/// devices. An empty list restores the [devices of the machine](crate::devices). Existing arrays keep their
-/// devices.
+/// devices. An empty list restores the [devices of the machine](crate::devices). Existing arrays do not
+/// change.
 ///
 /// Use this for devices with a memory limit, with driver options, or in the context of another library. Call
 /// it once, before the program creates the first array.

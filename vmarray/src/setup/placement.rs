@@ -211,8 +211,7 @@ impl Placement {
         }
         let channels = match self {
             Self::Equal => vec![EQUAL_CHANNELS; devices],
-            // The builder of an array handles this placement itself, so the caller is the builder of a
-            // source.
+            // The builder of an array handles this placement itself, so this is the builder of a source.
             Self::Mirrored => {
                 let reason =
                     "the home of a source is in RAM, and is not lost with a device; leave the placement out";

@@ -148,8 +148,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
     }
 
     /// Assembles an array of `rows` rows with `total` items. Enables direct reads, because a row is usually
-    /// much shorter than a page: it is read from the page's home slot, until this has cost more than fetching
-    /// the page.
+    /// much shorter than a page: it is read from the page's home slot, until this has cost as much as a
+    /// fetch.
     fn of(offsets: VirtualArray<u64, D>, (rows, total): (usize, usize), items: S) -> Self {
         offsets.pager().read_parts();
         items.are_in_rows();

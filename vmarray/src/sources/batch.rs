@@ -3,8 +3,7 @@
 //!
 //! A batch locks some pages of one channel (share of a device), assigns slots to them, copies missing
 //! contents to the device, and starts the work on pages with contiguous slots. While the device works on one
-//! batch, the host prepares the next. The source's directory records the new page states only after the work
-//! has ended.
+//! batch, the host prepares the next. The source's directory records the new states after the work.
 
 mod finish;
 
@@ -151,8 +150,7 @@ struct PageBatch<'a, W> {
 
 impl<W> Drop for PageBatch<'_, W> {
     fn drop(&mut self) {
-        // Wait until no device work accesses the slots or the program's memory, before the pages are
-        // released.
+        // Wait until no device work accesses the slots or the program's memory, before releasing the pages.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
         for ticket in self.uploads.iter().chain(works) {
             let _ = self.channel.device().wait(*ticket);
@@ -339,8 +337,7 @@ impl<T: Element> SourceCore<T> {
         batch.runs = self.runs(batch).into();
         self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
-            // The operation only reads, so let other threads read the pages in the program's memory
-            // meanwhile.
+            // The operation only reads, so let other threads read the pages in program memory.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
                     Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),

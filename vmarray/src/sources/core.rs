@@ -17,8 +17,7 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct SourceCore<T: Element> {
-    // Declared first, so that Rust drops the channels before `home`: the drop of a channel waits for its
-    // copies.
+    // Declared first, so that Rust drops the channels before `home`: this drop waits for copies.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,

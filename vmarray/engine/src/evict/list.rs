@@ -108,8 +108,7 @@ impl ListSweep {
     /// Proposes the next frame to the caller. If the caller takes it, it leaves the list, and is returned.
     ///
     /// If `renews`, a referenced frame becomes the newest one. The pass then proposes it once more, after all
-    /// others. Otherwise the frame is proposed again at once; if it is still referenced, it is in use and is
-    /// skipped.
+    /// others. Otherwise the frame is proposed again at once, and skipped if it is still referenced.
     pub(super) fn propose(
         &mut self,
         list: &mut List,

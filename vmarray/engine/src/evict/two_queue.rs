@@ -65,8 +65,7 @@ impl TwoQueue {
     }
 
     /// Takes frames from `recent` while it is longer than its target, otherwise from `hot`. If this queue has
-    /// no frame left to propose, takes from the other one. Walks each queue once, with at most two proposals
-    /// a frame.
+    /// no frame left to propose, takes from the other one. Proposes a frame at most twice.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let mut recent = ListSweep::new(&self.recent, &self.links);
         let mut hot = ListSweep::new(&self.hot, &self.links);

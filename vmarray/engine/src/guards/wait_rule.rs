@@ -7,8 +7,7 @@ thread_local! {
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The rule if the calling thread may block on page guards of other threads. The drop restores the previous
-/// rule.
+/// The rule if the calling thread may block on other threads' page guards. The drop restores the old rule.
 #[must_use]
 pub struct WaitRule(bool);
 
@@ -19,8 +18,7 @@ impl WaitRule {
         Self(NEVER_WAITS.replace(true))
     }
 
-    /// Until the drop, the thread may block on page guards, for code of the program that runs within an
-    /// operation.
+    /// Until the drop, the thread may block on page guards: for program code within an operation.
     #[inline]
     pub fn usual() -> Self {
         Self(NEVER_WAITS.try_with(|never| never.replace(false)).unwrap_or(false))

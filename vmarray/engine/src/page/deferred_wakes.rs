@@ -98,8 +98,7 @@ impl LockScope {
     }
 
     /// Defers the call of a channel's driver (the waker that serves requests of tasks) until the calling
-    /// thread has dropped its last `LockScope`. Returns `false` if the thread has no `LockScope`; then defers
-    /// nothing.
+    /// thread has dropped its last `LockScope`. Defers nothing and returns `false` if the thread has none.
     #[inline]
     pub fn postpone(driver: impl FnOnce() -> Waker) -> bool {
         DEFERRED

@@ -305,16 +305,15 @@ impl Entry {
     }
 
     /// Records that the home slot of a page (in device memory) no longer contains zeroes. The caller holds
-    /// the page exclusively, and calls this before it writes to the slot, because the write may fail
-    /// half-way.
+    /// the page exclusively, and calls this before a write to the slot, which may fail.
     #[inline]
     pub fn home_is_unknown(&self) {
         self.change(|s| s.0 & !ZEROED);
     }
 
     /// Makes new shared holders wait, because the calling thread wants the page exclusively. The thread then
-    /// retries until it gets the page, or [gives up](Self::give_up). Has no effect while a snapshot must read
-    /// the page.
+    /// retries until it gets the page, or [gives up](Self::give_up). No effect while a snapshot must read the
+    /// page.
     #[inline]
     pub fn set_writer_pending(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
@@ -441,8 +440,7 @@ impl Entry {
         self.read_gate.store(self.address(), Ordering::Release);
     }
 
-    /// Opens the page to lock-free reads and writes, and marks the page as dirty. The caller holds the page
-    /// exclusively.
+    /// Opens the exclusively held page to lock-free reads and writes, and marks the page as dirty.
     #[inline]
     pub fn open_writes(&self) {
         self.change(|s| s.0 | READERS | WRITERS | DIRTY);
@@ -477,9 +475,8 @@ impl Entry {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
     }
 
-    /// One step of the victim search: claims the page for eviction. If `recency` is true, a page that was
-    /// used since the last step instead loses its used bit and stays. If `write_back` is false, dirty pages
-    /// stay.
+    /// One step of the victim search: claims the page for eviction. If `recency` is true, a page used since
+    /// the last step stays, and loses its used bit. Dirty pages stay unless `write_back` is true.
     pub fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {
@@ -507,8 +504,7 @@ impl Entry {
         found
     }
 
-    /// Starts the write-back of a dirty page that no thread writes, like [`sweep`](Self::sweep); otherwise
-    /// refuses.
+    /// Starts the write-back of a dirty page without writers, like [`sweep`](Self::sweep), or refuses.
     #[inline]
     pub fn try_write_back(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {

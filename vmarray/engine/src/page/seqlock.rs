@@ -2,8 +2,7 @@
 //!
 //! Each lock is a version word, which is odd during a write. Writers exclude each other; a reader takes no
 //! lock, but reads again if the word changed. A fixed number of locks serves all frames of the process. The
-//! address of an element determines its lock. Neighbouring elements usually share a lock, distant ones only
-//! by chance.
+//! address of an element determines its lock. Adjacent elements usually share a lock.
 //!
 //! While a thread holds a lock, it only copies the element: it runs no code of the program, and waits for
 //! nothing. So other threads wait briefly, unless the scheduler preempts the holder.

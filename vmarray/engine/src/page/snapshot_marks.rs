@@ -36,8 +36,7 @@ pub trait MarkedPages {
     /// Waits until the exclusive hold in this state ends; may return early.
     fn await_release(&self, page: u64, state: State);
 
-    /// Notes that pages were marked, so that threads that have checked pages without holding them check
-    /// again.
+    /// Notes that pages were marked: threads that have checked pages they do not hold check again.
     fn note_marks(&self);
 
     /// Waits for the end of lock-free writes to marked pages, after shutting their gates.

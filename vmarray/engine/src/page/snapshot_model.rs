@@ -1,5 +1,4 @@
-//! Loom tests of snapshots against threads that change pages; [`model`](super::model) has the tests of single
-//! pages.
+//! Loom tests of snapshots while threads change pages; [`model`](super::model) tests single pages.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;

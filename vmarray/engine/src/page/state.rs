@@ -98,8 +98,7 @@ impl State {
     }
 
     /// Returns true if a thread that wants the page must sleep until other threads release it. Returns false
-    /// if the thread can continue in another way: it helps with a transfer, or asks the snapshot that marked
-    /// the page.
+    /// if the thread can instead help with a transfer, or ask the snapshot that marked the page.
     #[inline]
     pub fn is_held_against(self, exclusive: bool) -> bool {
         let is_in_the_way = if exclusive { self.shared() } else { self.any(WRITER_PENDING) };

@@ -27,8 +27,7 @@ unsafe impl Send for PageTable {}
 unsafe impl Sync for PageTable {}
 
 /// The lengths of an array, in elements. They are in memory directly before the first entry, so a hit needs
-/// no second address. They are not fields of the array, so the compiler may keep the array's fields in
-/// registers.
+/// no second address. They are no fields of the array, so its fields can stay in registers.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Lengths {

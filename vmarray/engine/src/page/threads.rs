@@ -1,8 +1,7 @@
 //! The hazard slots of all threads of the process: registration, and scans for running lock-free accesses.
 //!
 //! Each thread has its slot in thread-local memory, so it writes the slot without a lookup. Other threads
-//! find the slot through a list. A thread takes the list's lock only to register, to deregister, or to scan
-//! all slots.
+//! find the slot through a list. A thread takes the list's lock only to register, deregister or scan.
 
 use std::cell::Cell;
 use std::ptr;
@@ -24,8 +23,7 @@ const LANES: usize = 8;
 
 /// Threshold of a registered thread: for it, a gate is open unless its address is null.
 const REGISTERED: usize = 1;
-/// Threshold of a thread that is not registered, or without an asymmetric barrier: for it, all gates are
-/// shut.
+/// Threshold of an unregistered thread, or without an asymmetric barrier: all gates seem shut.
 const UNREGISTERED: usize = usize::MAX;
 
 /// The thread-local data for lock-free accesses. The alignment prevents false sharing.
@@ -92,8 +90,7 @@ fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
     // A thread that shuts a gate scans the slots after its own full fence. Either the scan finds this slot,
-    // or the gate was shut before this fence. In the second case this thread's first access sees the shut
-    // gate.
+    // or the gate was shut before this fence, and this thread sees it shut.
     fence(Ordering::SeqCst);
 }
 
@@ -119,8 +116,7 @@ fn local<'a>() -> &'a Local {
 /// Runs `access` on the page's frame if lock-free reads are allowed. Returns `None` if the caller must hold
 /// the page instead. `access` must neither panic nor use other pages.
 ///
-/// If `COUNTS` is true, a success counts a hit of the element at `place`. This doubles the time of the
-/// function.
+/// If `COUNTS` is true, a success counts a hit of the element at `place`, which doubles the time.
 #[inline(always)]
 pub fn read_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
@@ -215,8 +211,7 @@ pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) -> Option<R> {
-    // A registered thread has tried the quick access already, and the access here would find the same shut
-    // gate.
+    // A registered thread has tried the quick access already, and would find the same shut gate.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }
@@ -326,8 +321,7 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // Returns true for each kind of wait (for writes only, for all accesses) that would find an announced
-        // access.
+        // For each kind of wait (for writes only, for all accesses): true if it finds an announced access.
         let announced = || {
             let registry = REGISTRY.read();
             [HazardAccess::Writes, HazardAccess::All].map(|access| {

@@ -21,9 +21,8 @@ static EVENTS: LazyLock<Mutex<Events>> = LazyLock::new(Mutex::default);
 /// `chrome://tracing`. The trace shows each device as a process, and each of its queues as a thread with the
 /// work of the queue: `fetch`, `write`, `question`, `change`, with bytes and pieces. It also shows the
 /// program's threads that missed or evicted pages. The times come from the host's clock. Work begins in the
-/// trace at its submission, or at the end of earlier work in its queue; the work ends in the trace when a
-/// thread of the program observes its end. The trace does not include the work of sessions, sources and
-/// joins.
+/// trace at its submission, or at the end of earlier work in its queue; it ends when a thread of the program
+/// observes the end. The trace omits work of sessions, sources and joins.
 ///
 /// A recording stores the first million events; `otherData` in the trace has the number of further events.
 ///

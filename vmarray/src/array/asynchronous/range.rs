@@ -263,8 +263,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
             let entry = pager.entry(page);
             match entry.try_write_back() {
                 Ok(before) => {
-                    // Look up the frame after pinning the page, because the page may have moved to another
-                    // frame before.
+                    // Look up the frame after pinning the page, because the page could move before.
                     let frame = channel.frame_at(entry.address());
                     batch.push(Victim { page, frame, before });
                 }

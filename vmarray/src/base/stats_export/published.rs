@@ -85,8 +85,7 @@ pub struct PublishedChannel {
     /// Page-locked RAM of the channel (share of a device) for cache frames and buffers, in bytes; 0 if the
     /// cache is pageable.
     pub pinned_bytes: u64,
-    /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) is
-    /// known.
+    /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) exists.
     pub read_limit: Option<u64>,
     /// The bandwidth to the device in bytes per second, if its profile is known.
     pub write_limit: Option<u64>,

@@ -1,5 +1,4 @@
-//! Limit of the number of a channel's frames (cache buffers) with prefetched pages that no thread has used
-//! yet.
+//! Limit of the number of a channel's frames (cache buffers) with prefetched, unused pages.
 //!
 //! At most half of a channel's frames may hold such pages. Threads prefetch independently of each other.
 //! Without the limit, their prefetched pages could evict each other before the first use.

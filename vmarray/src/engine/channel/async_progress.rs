@@ -208,8 +208,7 @@ impl Channel {
                 continue;
             }
             if state.any(EXCLUSIVE) {
-                // Another transfer holds the page, possibly a load of this submission. So add the request to
-                // this transfer.
+                // Another transfer holds the page, possibly a load of this submission. Join that transfer.
                 asked.push(request);
                 continue;
             }
@@ -396,8 +395,7 @@ impl Channel {
         if self.serve_long_reads(table) {
             return Stuck::Again;
         }
-        // From here on, a thread that frees a frame serves the waiting requests. Check again for a frame
-        // freed before.
+        // From here on, a thread that frees a frame serves waiting requests. So check again for free ones.
         self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.supply.free.is_empty() {
@@ -419,7 +417,7 @@ impl Channel {
         if !self.sleep_on_pages(table, pages, serving) {
             return Stuck::Again;
         }
-        // Guards hold all frames, so the requests could wait forever. Wake the tasks: their polls return an
+        // Guards hold all frames, so requests could wait forever. Wake the tasks, whose polls return an
         // error.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);

@@ -146,8 +146,7 @@ impl PageRequest {
         None
     }
 
-    /// Returns the answer that the task has not taken yet. Returns it again if the task could not use its
-    /// frame.
+    /// Returns the answer that the task has not taken yet, or again if the task could not use its frame.
     fn take_answer(&self, stage: &mut RequestStage) -> Option<RequestAnswer> {
         match std::mem::replace(stage, RequestStage::Over) {
             RequestStage::Answered(RequestAnswer::Reserved(frame)) if !self.is_for_guard() => {

@@ -62,8 +62,7 @@ impl Wake for WakeupDriver {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The device may call this waker while the thread submits other work to it under locks. Then defer
-        // the call.
+        // Defer a call of this waker by the device while the thread submits other work under locks.
         if LockScope::postpone(|| Waker::from(Arc::clone(self))) {
             return;
         }

@@ -1,5 +1,4 @@
-//! Merging of adjacent page copies between home slots (in device memory) and frames (in RAM) into longer
-//! ones.
+//! Merging of adjacent page copies between home slots (in device memory) and frames (in RAM).
 
 use backend_api::{DeviceSpan, HostSpan, Transfer};
 

@@ -56,7 +56,7 @@ pub(crate) enum LoadFor {
     Exclusive(Holder),
     /// No thread holds the page, because it was prefetched.
     Release,
-    /// No thread holds it. The requesting tasks have been [served](super::async_requests), so it is evicted
+    /// No thread holds the page: the requesting tasks are [served](super::async_requests). It is evicted
     /// next.
     Leave,
 }

@@ -136,8 +136,7 @@ impl ReadCosts {
         count.store(if is_enough { 0 } else { spent }, Ordering::Relaxed);
         let window = pages as u64 * u64::from(price) / WINDOW_SHARE;
         let of_all = self.of_all.fetch_add(cost.into(), Ordering::Relaxed) + u64::from(cost);
-        // If several threads detect the end of the window (a total cost of reads), only one of them halves
-        // the counts.
+        // Only one of the threads that see the end of the window (a total read cost) halves the counts.
         if of_all >= window && self.of_all.swap(0, Ordering::Relaxed) >= window && is_full() {
             counts.iter().for_each(|count| count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }

@@ -91,8 +91,7 @@ impl ReservedFrames {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
         } else {
-            // Add the frame before the answer, because right after the answer the task may already release
-            // the frame.
+            // Add the frame before the answer, because then the task may release the frame at once.
             self.for_reads.add(frame);
         }
         let waker = request.answer(RequestAnswer::Reserved(frame));

@@ -99,8 +99,7 @@ impl Channel {
                 shard.frames.chunks.push(chunk);
                 Ok(())
             }
-            // Unless page-locked memory is required, a smaller cache than requested suffices, if it has any
-            // frames.
+            // Unless page-locked memory is required, a smaller cache suffices, if it has any frames.
             Err(error) if have > 0 && self.fall_back => {
                 shard.frames.full = true;
                 self.guards.max.store(super::guards::most(have), Ordering::Relaxed);
@@ -248,8 +247,7 @@ impl Channel {
             }
             return Ok(());
         }
-        // Count only guards that have a frame. A guard without a frame may belong to a thread that waits
-        // here.
+        // Count only guards that have a frame. Another guard may belong to a thread that waits here.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;

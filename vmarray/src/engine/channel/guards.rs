@@ -1,5 +1,4 @@
-//! Limit on the number of cache frames that page guards of the program may pin at once in a channel (share of
-//! a device).
+//! Limit on the number of cache frames of a channel (share of a device) that page guards may pin at once.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -49,8 +48,7 @@ impl Channel {
     /// Counts a guard on a frame of this channel; waits while the limit is reached.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if the thread [must not](guards::must_not_await_guards)
-    /// wait.
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if it [must not](guards::must_not_await_guards) wait.
     pub(crate) fn admit_guard(&self) -> Result<()> {
         if self.try_admit_guard() {
             return Ok(());

@@ -236,8 +236,7 @@ impl PinnedPool {
         *self.kind.lock() = kind;
     }
 
-    /// Allocates memory for the caller, and returns its kind: pageable if page-locking is neither possible
-    /// nor required.
+    /// Allocates memory, and returns its kind: pageable if page-locking is neither possible nor required.
     pub(crate) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.stock.device, bytes, kind) {

@@ -76,8 +76,7 @@ fn checked(memory: &HostBuffer<dyn Device>, offset: usize, bytes: usize) -> *con
     memory.address().as_ptr().wrapping_add(offset)
 }
 
-/// Copies bytes out of host memory with non-temporal stores. Bytes that work writes meanwhile are
-/// unspecified.
+/// Copies bytes out of host memory with non-temporal stores. Concurrently written bytes are unspecified.
 ///
 /// # Panics
 /// If the range ends beyond the memory.

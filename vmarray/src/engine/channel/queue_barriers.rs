@@ -229,8 +229,7 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
         let QueueBarriers { readers, store_after_readers, .. } = order;
         readers.iter().try_for_each(|ticket| order_other(queue, *ticket, store_after_readers))?;
-        // The kernel runs in the first fetch queue, whose reads are in order already, so they need no
-        // barrier.
+        // The kernel runs in the first fetch queue, so that queue's reads need no barrier.
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
@@ -260,8 +259,7 @@ impl HomeQueues {
         Ok(ticket)
     }
 
-    /// Runs a kernel that reads home slots, also of other channels on the device, without overlap with
-    /// writes.
+    /// Runs a kernel that reads home slots, also of other channels on the device, not during writes.
     pub(crate) fn between_writes(&self, others: &[&Self], submit: QueueWork<'_>) -> Result<Ticket> {
         self.beside(others, &[], |order, loads, order_after_others| {
             let (at, queue) = self.fetches.least_busy(&self.device);

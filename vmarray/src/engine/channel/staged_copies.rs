@@ -78,8 +78,7 @@ struct Group {
 /// Stores the result of a submission in its copies, and wakes their owners.
 fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
-        // The thread that removed the copy from the list reports its outcome, so the outcome is set only
-        // once.
+        // Only the thread that removed the copy from the list sets the copy's outcome.
         let stored = copy.outcome.set((outcome.clone(), copies.len() == 1));
         debug_assert!(stored.is_ok());
         copy.owner.unpark();

@@ -1,9 +1,7 @@
-//! Page transfers in flight between cache frames and home slots (in device memory): threads wait for them and
-//! finish them.
+//! Page transfers in flight between cache frames and home slots (in device memory): waits and completion.
 //!
 //! One thread waits in the driver for a transfer. Other threads that need one of its pages sleep, because the
-//! driver would serialise their calls. The thread that finishes the transfer releases the pages and wakes
-//! these threads.
+//! driver would serialise their calls. The thread that finishes the transfer then wakes these threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -406,8 +404,7 @@ impl Channel {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                    // Count the failure before the claim ends, because the claim's owner then reads the
-                    // count.
+                    // Count the failure before the claim ends, when its owner reads the count.
                     self.loads.unreported_errors.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),

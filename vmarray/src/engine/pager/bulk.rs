@@ -29,8 +29,7 @@ use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
 
 /// Minimum number of pages, and minimum share of all frames, of a range whose copy bypasses the cache.
-/// Shorter ranges are probably used again and displace little. A cache with room for the whole array is not
-/// bypassed.
+/// Shorter ranges are probably used again and displace little. A cache of the whole array is not bypassed.
 const BULK_PAGES_MIN: u64 = 4;
 const BULK_SHARE: u64 = 16;
 
@@ -292,8 +291,7 @@ impl Pager {
                 let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
                 let is_copied = match obstacle {
                     Obstacle::Busy(state) => copy.wait(page, state)?,
-                    // This thread may have held the staging buffers itself, so try again now that it holds
-                    // none.
+                    // This thread may have held the staging buffers itself, so try again without them.
                     Obstacle::NoStage if had_one || is_held || self.channel(page).await_stage() => false,
                     Obstacle::NoStage => copy.copy_in_frame(page).map(|()| true)?,
                 };

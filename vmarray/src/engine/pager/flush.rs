@@ -29,8 +29,7 @@ impl Pager {
         if let Some(page) = self.identity.first_held(pages, is_exclusive) {
             keep(Err(ErrorKind::WouldDeadlock { page }.into()));
         }
-        // Submit the batches of all channels before the first wait, so that all channels work at the same
-        // time.
+        // Submit the batches of all channels before the first wait, so that all work at once.
         let mut tickets = Vec::new();
         for channel in &self.channels {
             let mut batch: Vec<Victim> = Vec::new();

@@ -8,8 +8,7 @@
 //! | [`HomeShare`] | absent | read its home slot |
 //! | [`HomeClaim`] | absent | wait |
 //!
-//! A thread that has several holds waits for copies only, never for holds of other threads. So holds cannot
-//! deadlock.
+//! A thread that has several holds never waits for holds of other threads. So holds cannot deadlock.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

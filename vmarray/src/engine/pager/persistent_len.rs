@@ -46,8 +46,7 @@ impl PersistentLen {
         give_back: impl Fn(Range<u64>) + Send + Sync + 'static,
     ) -> (Self, u64) {
         let (len, is_common) = Self::common(notes);
-        // If the files' notes (numbers in each commit) differ, `u64::MAX` makes the next attempt rewrite them
-        // all.
+        // If the files' notes (numbers in each commit) differ, `u64::MAX` makes the next attempt rewrite all.
         let noted = if is_common { len } else { u64::MAX };
         let attempt = notes.iter().map(|[attempt, ..]| *attempt).max().unwrap_or_default();
         let state = Attempts { attempt, noted, reached: len };

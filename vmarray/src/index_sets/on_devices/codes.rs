@@ -141,14 +141,12 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         scratch(&devices, len)
     }
 
-    /// Returns the array that stores a set if the devices can read it in place, because both are on one
-    /// device.
+    /// Returns the array that stores a set if both are on one device, which can then read it in place.
     pub fn in_place<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
         let device = own.first()?.device();
-        // The devices cannot read a set in a file in place, because a file device computes on the host, in
-        // RAM.
+        // The devices cannot read a set in a file in place, because file devices compute in host RAM.
         let is_file = device.info().kind == DeviceKind::File;
         let mut all = own.iter().chain(channels);
         let is_there = all.all(|channel| Arc::ptr_eq(channel.device(), device));

@@ -1,7 +1,6 @@
 //! The striping pattern of an array: the sequence of devices that store consecutive pages.
 
-/// Returns the device of each channel in sequence. Twice the channels occur twice as often, at even
-/// distances.
+/// Returns the device of each channel in sequence: each device as often as its channels, evenly spaced.
 ///
 /// Source: the smooth weighted round robin of nginx's balancer.
 pub(super) fn stripe_pattern(channels: &[u32]) -> Vec<usize> {

@@ -423,12 +423,10 @@ impl<'a> Scene<'a> {
             let fastest = times.iter().flatten().min().copied();
             for (route, times) in routes.iter().zip(&mut times) {
                 let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
-                // Always measure the device's default route (`None`), because the other routes are compared
-                // with it.
+                // Always measure the device's default route (`None`), with which other routes are compared.
                 if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
                     if is_careful {
-                        // Run once without measuring, so that the previous route's cache contents have no
-                        // effect.
+                        // Run once unmeasured, to replace the previous route's cache contents.
                         self.once(*route, way, &batch)?;
                     }
                     times.push(self.once(*route, way, &batch)?);

@@ -55,12 +55,10 @@ where
     }
 
     /// Runs a closure for each box as [`for_each_window`](Self::for_each_window) does, but in parallel on
-    /// rayon's threads and in any order. Each thread has the memory of one window, and prefetches its next
-    /// window.
+    /// rayon's threads and in any order. Each thread has memory for one window, and prefetches the next.
     ///
     /// # Errors
-    /// The errors of [`for_each_window`](Self::for_each_window). The iteration ends soon after the first
-    /// error.
+    /// The errors of [`for_each_window`](Self::for_each_window). The first error soon ends the call.
     ///
     /// ```
     /// use vmarray::{boundary::Clamp, prelude::*};

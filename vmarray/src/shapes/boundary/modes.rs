@@ -203,8 +203,7 @@ impl Unchecked {
     /// Creates the mode that checks nothing.
     ///
     /// # Safety
-    /// The program must pass only positions inside of the view to views with this mode, and to the mode
-    /// itself.
+    /// The program passes only positions inside of the view to views with this mode, and to the mode.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())

@@ -227,8 +227,8 @@ where
     /// [`Ignored`](super::Ignored), the call does nothing.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and errors of the array
-    /// or source.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`]; errors of the array or
+    /// source.
     #[inline]
     pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
         let extents = self.extents();

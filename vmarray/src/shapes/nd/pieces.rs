@@ -5,8 +5,7 @@ use std::ops::Range;
 use super::geometry::{LayoutGeometry, Tiling};
 use super::shape::{self, PositionBox};
 
-/// Consecutive elements along one axis of the array, and their position along this axis in the program's
-/// memory.
+/// Consecutive elements along one axis, and their position along this axis in the program's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     pub(crate) start: usize,

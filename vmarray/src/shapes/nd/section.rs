@@ -62,8 +62,7 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
-    /// Creates a view that shows all elements of an array or source in several dimensions, in row-major
-    /// order.
+    /// Creates a view of all elements of an array or source in several dimensions, in row-major order.
     ///
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the number of elements differs;

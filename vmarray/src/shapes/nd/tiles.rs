@@ -17,8 +17,7 @@ use crate::ops::view::View as _;
 
 const LOOKAHEAD_PAGES: usize = 8;
 
-/// An iterator over the boxes into which a shape is divided, in row-major order. Boxes at the far edges may
-/// be smaller.
+/// An iterator over the boxes that divide a shape, in row-major order. Boxes at far edges may be smaller.
 ///
 /// ```
 /// use vmarray::{nd::Tiles, prelude::*};
@@ -227,8 +226,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// work alone](crate::access::must_work_alone) processes all boxes itself.
     ///
     /// # Errors
-    /// The errors of [`for_each_tile`](Self::for_each_tile). The iteration ends soon after the first
-    /// error.
+    /// The errors of [`for_each_tile`](Self::for_each_tile). The first error soon ends the call.
     ///
     /// ```
     /// use vmarray::{access::MapMode, prelude::*};

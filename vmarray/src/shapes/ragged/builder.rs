@@ -53,8 +53,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         RaggedBuilder { elements: self.elements.devices(devices), offsets, capacity: self.capacity }
     }
 
-    /// Changes the settings of the array of elements. `change` cannot set the length, which follows from the
-    /// rows.
+    /// Changes the settings of the array of elements, except for its length, which follows from the rows.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self

@@ -1,5 +1,4 @@
-//! Arrays that grow while a writer adds rows: in place if devices can do this, else by copying to a longer
-//! array.
+//! Arrays that grow while a writer adds rows: in place if devices can, else by copying to a longer array.
 
 use backend_api::Device;
 
@@ -59,8 +58,7 @@ impl<T: Element, D: Device> Growing<T, D> {
             return Ok(());
         }
         let (Some(builder), true) = (&self.builder, len > self.array.max_len()) else {
-            // Reserve at most twice the length, because a writer has two such arrays, and a program may have
-            // many writers.
+            // Reserve at most twice the length, because a writer has two such arrays.
             let twice = present.saturating_mul(2).min(self.array.max_len());
             if twice <= len || self.array.reserve_exactly_for(twice).is_err() {
                 self.array.reserve_exactly_for(len)?;

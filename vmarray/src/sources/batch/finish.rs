@@ -17,8 +17,7 @@ impl<T: Element> SourceCore<T> {
         outcome: &mut O::Found,
     ) -> Result<ControlFlow<()>> {
         let mut result = batch.error.take().map_or(Ok(()), Err);
-        // If a submission failed, it is unknown which copies were started, so a later batch repeats all
-        // copies.
+        // If a submission failed, it is unknown which copies were started, so a later batch repeats all.
         for ticket in std::mem::take(&mut batch.uploads) {
             if let Err(error) = batch.channel.device().wait(ticket) {
                 batch.is_fetched = false;
