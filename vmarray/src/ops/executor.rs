@@ -5,11 +5,12 @@
 //! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
 //!
 //! Each store prevents data races on its runs in its own way. While a question reads a run, no thread writes
-//! to the run. While a change writes a run, no other thread accesses the run:
+//! to the run. While a change writes a run, no other thread accesses the run. In this table, a channel is a
+//! share of a device, and a home slot is the place of a page in device memory:
 //!
 //! | store | runs | protected by | order on the device |
 //! |---|---|---|---|
-//! | array | one for each channel (share of a device), over its home slots (places of pages in device memory); to write, some slots at a time | nothing; to write, claims of its pages | `queue_barriers` |
+//! | array | one for each channel, over its home slots; to write, some slots at a time | nothing; to write, claims of its pages | `queue_barriers` |
 //! | source | contiguous slots of cached pages | locks of its pages | one queue for kernels |
 //! | rows that are [staged](StagedRows) | copies, some MiB at a time | ownership by the calling thread | one exclusive queue |
 

@@ -1,4 +1,4 @@
-//! Tests of arrays in a child process after `fork`: their operations return errors.
+//! Tests that operations of the library return errors in a child process after `fork`.
 
 use crate::array::VirtualArray;
 use crate::ops::view::{View as _, ViewMut as _};

@@ -40,8 +40,8 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 ///
 /// Results are new arrays on the devices of the view, with the same page length. If the elements of the view
 /// are in files, the results are in RAM. Indices have the type `u64`. An operation allocates temporary device
-/// memory: for each element 4 bytes (8 from 2^32 elements on), plus the length of its keys. A sort needs twice
-/// as much. If other threads write to the view meanwhile, the result is unspecified.
+/// memory: for each element 4 bytes (8 from 2^32 elements on), plus the length of its keys. A sort needs
+/// twice as much. If other threads write to the view meanwhile, the result is unspecified.
 ///
 /// Floats are in the order of [`f64::total_cmp`], and are equal if their bits are equal: `-0.0` comes before
 /// `0.0`, and is a different key.

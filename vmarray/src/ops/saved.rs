@@ -77,9 +77,10 @@ impl SaveOptions {
     /// - Reads never wait. Changes of saved pages have no extra cost. The call takes one more bit of RAM for
     ///   each page.
     ///
-    /// Only one call with this option runs at a time for an array: a second call waits for the first. A second
-    /// call from the progress function of the first returns [`WouldDeadlock`](ErrorKind::WouldDeadlock). So
-    /// does a call for an array that was built before the first call's array, but only if it would wait.
+    /// Only one call with this option runs at a time for an array: a second call waits for the first. If the
+    /// second call comes from the progress function of the first, it returns
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock). So does a call from there for an array that was built
+    /// earlier, but only if the call would wait.
     ///
     /// A thread that has a `PageMut` guard must not wait for another thread that writes to the array. The
     /// writing thread may wait for this call, and this call waits for the guard.

@@ -3,14 +3,14 @@
 //! A prefix sum replaces each element by the sum of all elements up to it, or of all before it.
 //!
 //! Elements are added in blocks of [`BLOCK`], counted from the start of the array or source. The sums of
-//! blocks are added in a binary [`tree`]. Float results therefore depend neither on devices nor on the
-//! division of work.
+//! blocks are added in a binary [`tree`]. The order of additions, and so a float result, depends neither on
+//! devices nor on the division of work.
 //!
 //! GPUs that can access each other's memory use special kernels: see [`on_cards`]. Otherwise one launch
 //! computes the sum of each block, the host scans the sums, and another launch writes the prefix sums of each
-//! block plus its carry. This reads all elements twice, and writes them once. After Harris, Sengupta, Owens,
-//! "Parallel Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter 39; within 32 threads the steps of Hillis and
-//! Steele.
+//! block plus its carry (the sum of all earlier blocks). This reads all elements twice, and writes them once.
+//! After Harris, Sengupta, Owens, "Parallel Prefix Sum (Scan) with CUDA", GPU Gems 3, chapter 39; within 32
+//! threads the steps of Hillis and Steele.
 //!
 //! One work-group processes a block, which must be on one device, so pages must consist of whole blocks.
 //! Otherwise the host scans the elements piece by piece. The host also does so if a device does not support

@@ -1,5 +1,5 @@
 //! [`LibraryKernel`]: a kernel of the library itself, such as a sort kernel, submitted directly to a device
-//! queue. It needs no launch plan, unlike kernels of the program.
+//! queue. Unlike a kernel of the program, it needs no launch plan.
 
 use backend_api::LaunchView;
 use backend_api::kernel::{HostForm, VerifiedKernel};

@@ -1,11 +1,12 @@
 //! Reductions along an axis of an array: each line of elements along the axis becomes one number.
 //!
-//! A line is divided into blocks of [`BLOCK`] elements. The sum of a block is eight interleaved sums, added
-//! in pairs, and blocks are added in ascending order. A float result is therefore the same for each
-//! distribution of the elements and each division of the work. If lines are many but short, a work-item (GPU
-//! thread) reduces a whole line. Otherwise a work-item reduces a block, and the host combines the blocks. The
-//! kernel reads elements in place if one device has all of them, in row-major order. Otherwise the elements
-//! are copied to a device piece by piece.
+//! - A line is divided into blocks of [`BLOCK`] elements. The sum of a block is eight interleaved sums, added
+//!   in pairs, and blocks are added in ascending order. The order of additions, and so a float result, never
+//!   depends on the distribution of the elements or the division of the work.
+//! - If lines are many but short, a work-item (GPU thread) reduces a whole line. Otherwise a work-item
+//!   reduces a block, and the host combines the blocks.
+//! - The kernel reads elements in place if one device has all of them, in row-major order. Otherwise the
+//!   elements are copied to a device piece by piece.
 
 use std::ops::Range;
 

@@ -1,16 +1,18 @@
-//! External sort of elements in RAM by GPUs with less memory. Elements cross the bus twice in each direction.
+//! External sort of elements in RAM by GPUs with less memory. Elements cross the bus twice in each direction:
 //!
-//! In the first pass, each piece consists of strips from all parts of the elements, so each piece has about
-//! equally many elements of each bucket. A GPU sorts the piece and writes it to RAM, in an area for each
-//! bucket. The host then computes the exact positions that cut the sorted pieces into buckets of equal
-//! length. Threads then move each element that is in the wrong bucket's area. The second pass reads each
-//! bucket from its area, sorts it on a GPU, and writes it to its final place. While a GPU sorts one piece,
-//! the next piece is uploaded and the previous one downloaded.
+//! 1. Each piece consists of strips from all parts of the elements, so each piece has about equally many
+//!    elements of each bucket (range of keys). A GPU sorts the piece and writes it to RAM, in an area for
+//!    each bucket.
+//! 2. The host computes the exact positions that cut the sorted pieces into buckets of equal length. Threads
+//!    move each element that is in the wrong bucket's area.
+//! 3. A GPU reads each bucket from its area, sorts it, and writes it to its final place.
 //!
-//! A piece is never downloaded to the RAM that it was uploaded from, but to free RAM. The RAM of the upload
-//! becomes free when the download has succeeded. All elements are therefore in RAM at any time, and the loss
-//! of a GPU loses none of them. The additional RAM is two pieces for each GPU: see [`layout`]. If all
-//! elements fit on a GPU, it sorts them in one piece, and threads copy them to other RAM meanwhile.
+//! While a GPU sorts one piece, the next piece is uploaded and the previous one downloaded. If all elements
+//! fit on a GPU, it sorts them in one piece, and threads copy them to other RAM meanwhile.
+//!
+//! A GPU never downloads a piece to the RAM from which it uploaded the piece, but to free RAM. The RAM of the
+//! upload becomes free when the download has succeeded. All elements are therefore in RAM at any time, and
+//! the loss of a GPU loses none of them. The additional RAM is two pieces for each GPU: see [`layout`].
 
 mod layout;
 

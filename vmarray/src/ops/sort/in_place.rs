@@ -2,11 +2,12 @@
 //! at most 10 GiB of scratch memory. The device reads and writes the keys of several channels (shares of
 //! devices) in place, page by page.
 //!
-//! The first phase distributes keys to buckets by their most significant digit, one piece at a time. A bucket
-//! is a list of *blocks*, in the space of pieces that are already distributed. A bucket has at most one
-//! partial block, which is in scratch memory. The second phase gathers one bucket after the other, sorts it,
-//! and writes it to its final place. Before the write, blocks of other buckets that occupy this place move to
-//! free blocks. Buckets that are longer than a piece are written unsorted, and distributed again.
+//! 1. The device distributes the keys to buckets by their most significant digit, one piece at a time. A
+//!    bucket is a list of *blocks*, in the space of pieces that are already distributed. A bucket has at most
+//!    one partial block, which is in scratch memory.
+//! 2. The device gathers one bucket after the other, sorts it, and writes it to its final place. Before the
+//!    write, blocks of other buckets that occupy this place move to free blocks. Buckets that are longer than
+//!    a piece are written unsorted, and distributed again.
 //!
 //! After M. Axtmann, S. Witt, D. Ferizovic, P. Sanders, "In-Place Parallel Super Scalar Samplesort
 //! (IPSSSSo)", 2017, which permutes its blocks before it sorts buckets.

@@ -2,7 +2,7 @@
 //! merge).
 //!
 //! Most stages are written in the kernel language. [`runs_native_code`] lists the stages with native code, in
-//! PTX or OpenCL C, for devices on which native code is faster.
+//! PTX or OpenCL C, for devices on which the kernel language may be slower.
 
 mod count;
 mod keys;

@@ -1,5 +1,5 @@
 //! Single-pass scans on a GPU by decoupled look-back: each thread block waits for the results of earlier
-//! blocks. Prefix sums and the search for runs of equal elements use it.
+//! blocks. Used by prefix sums and by the search for adjacent equal elements.
 
 use std::ops::Range;
 use std::sync::Arc;

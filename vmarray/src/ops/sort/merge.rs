@@ -1,5 +1,5 @@
-//! Partition of a merge between devices: for each part of the result, finds the ranges of both inputs that
-//! the part consists of.
+//! Partition of a merge between devices: finds the ranges of both inputs from which each part of the result
+//! is merged.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! LSD radix sort of the keys that one channel (share of a device) stores, in device memory.
+//! LSD radix sort, in device memory, of the keys that one channel (share of a device) stores.
 //!
 //! Each pass copies all keys to other memory, sorted by one more digit. The next pass starts only after the
 //! previous one has succeeded, so a failed pass leaves its input intact. Keys may have values, which move

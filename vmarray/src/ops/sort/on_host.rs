@@ -1,12 +1,13 @@
 //! Sort in RAM: radix sort of keys, or of keys with values. With values, the sort is stable.
 //!
-//! A first scan of the keys finds the bits that differ, and whether the keys are already in order. Then all
-//! threads distribute the rows to buckets by the highest differing bits, through a buffer of one cache line
-//! for each bucket. If a sample shows that these buckets would be uneven, the number of bits differs from
-//! bucket to bucket. One thread sorts a bucket in the processor's caches: first by as many bits as make most
-//! keys different, then by insertion of the rows that are still out of order. If most rows of a bucket have
-//! the same key, only the other rows are sorted. Keys without values and with few differing bits are counted,
-//! and written from the counts.
+//! 1. A first scan of the keys finds the bits that differ, and whether the keys are already in order. Keys
+//!    without values and with few differing bits are counted, and written from the counts.
+//! 2. All threads distribute the rows (keys with their values) to buckets by the highest differing bits,
+//!    through a buffer of one cache line for each bucket. If a sample shows that these buckets would be
+//!    uneven, the number of bits differs from bucket to bucket.
+//! 3. One thread sorts a bucket in the processor's caches: first by as many bits as make most keys different,
+//!    then by insertion of the rows that are still out of order. If most rows of a bucket have the same key,
+//!    only the other rows are sorted.
 //!
 //! If the sort is cancelled or panics, no row is lost.
 

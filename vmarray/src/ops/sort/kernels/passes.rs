@@ -1,4 +1,5 @@
-//! Kernels of one pass of an LSD radix sort: they move keys, with their values, to positions by one digit.
+//! Kernels of one pass of an LSD radix sort: they move keys, with their values, to positions in the order of
+//! one digit.
 //!
 //! Each work-group sorts a tile of keys in its shared memory, and then writes the keys of each digit to
 //! consecutive positions. The first position follows from the number of equal digits in earlier tiles. There
