@@ -367,7 +367,7 @@ unsafe extern "C" fn address_free(address: u64, bytes: usize) -> u32 {
     assert_eq!(
         reserved,
         Some([bytes, 0, 0]),
-        "freed addresses must be a whole reservation without mapped memory"
+        "the freed addresses are no whole reservation, or still have memory"
     );
     // SAFETY: from `address_reserve`, with the same layout.
     unsafe {
@@ -410,7 +410,7 @@ unsafe extern "C" fn mem_map(address: u64, bytes: usize, _: usize, handle: u64, 
     assert_eq!(
         (handle, address),
         (bytes as u64, start + *mapped as u64),
-        "new memory must be mapped directly after the mapped range"
+        "the new memory is not mapped directly after the mapped range"
     );
     *mapped += bytes;
     assert!(*mapped <= *reserved);
@@ -425,7 +425,7 @@ unsafe extern "C" fn mem_unmap(address: u64, bytes: usize) -> u32 {
     assert_eq!(
         address + bytes as u64,
         start + *mapped as u64,
-        "the unmapped range must end at the end of the mapped one"
+        "the unmapped range does not end at the end of the mapped range"
     );
     *mapped -= bytes;
     *reached = (*reached).min(*mapped);
@@ -454,7 +454,7 @@ unsafe extern "C" fn set_access(
     assert_eq!(
         (address, bytes),
         (start + *reached as u64, *mapped - *reached),
-        "only the memory that was mapped last can be unmapped"
+        "GPUs get access to other memory than the newly mapped one"
     );
     *reached = *mapped;
     0
@@ -518,7 +518,7 @@ unsafe extern "C" fn between(
     bytes: usize,
     stream: StreamHandle,
 ) -> u32 {
-    assert_ne!(to_context, from_context, "a copy between contexts must have two different contexts");
+    assert_ne!(to_context, from_context, "a copy between contexts names one context twice");
     // SAFETY: the stream is alive.
     unsafe { state(stream.0) }.betweens.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as above.

@@ -232,7 +232,7 @@ impl Stream {
 impl Module {
     /// Loads a module from PTX text, which the driver compiles. The text must end with a NUL character.
     pub fn load(context: &Arc<CudaContext>, text: &str) -> DriverResult<Self> {
-        assert!(text.ends_with('\0'), "PTX text must end with a NUL, since the driver reads a C string");
+        assert!(text.ends_with('\0'), "the PTX text does not end with a NUL, so it is no C string");
         let mut handle = ModuleHandle::NULL;
         // SAFETY: writes one handle; the text is a C string.
         check(unsafe { (context.driver.table.module_load_data)(&raw mut handle, text.as_ptr().cast()) })?;

@@ -175,7 +175,7 @@ impl EmulatedKernel {
 
 /// Executes an instruction for all threads of a warp.
 fn across(instruction: &Instruction, warp: &mut [Thread]) {
-    assert_eq!(warp.len(), 32, "the warp must have 32 threads");
+    assert_eq!(warp.len(), 32, "a warp operation in a block whose length is not a multiple of 32");
     let words: Vec<&str> = instruction.words.iter().map(String::as_str).collect();
     let operands = &instruction.operands;
     let read = |thread: &Thread, at: usize| match operands[at] {
@@ -187,7 +187,7 @@ fn across(instruction: &Instruction, warp: &mut [Thread]) {
     let mask = operands.len() - 1;
     assert!(
         warp.iter().all(|thread| read(thread, mask) == 0xFFFF_FFFF),
-        "the mask of a warp operation must name all 32 lanes"
+        "the mask of a warp operation lacks some of the 32 lanes"
     );
     let bits = values.iter().enumerate().fold(0, |all, (lane, value)| all | (value & 1) << lane);
     let results: Vec<u64> = (0..32_usize)
@@ -354,7 +354,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
                 ["barrier" | "shfl" | "vote" | "redux", ..] => {
                     assert!(
                         instruction.guard.is_none(),
-                        "an instruction for all threads must not have a guard"
+                        "an instruction for all threads has a guard (predicate)"
                     );
                     return Stop::Together(self.thread.at - 1);
                 }
@@ -420,7 +420,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
         );
         let (bytes, at) = (value.to_le_bytes(), address as usize);
         match space {
-            Space::Param => panic!("kernels must not write to parameters"),
+            Space::Param => panic!("a kernel writes to its parameters"),
             Space::Local => self.thread.local[at..at + width].copy_from_slice(&bytes[..width]),
             Space::Shared => self.shared[at..at + width].copy_from_slice(&bytes[..width]),
             Space::Global => self.memory.write(address, &bytes[..width]),
@@ -622,11 +622,11 @@ fn compute_integers(words: &[&str], kind: &str, inputs: &[u64]) -> Option<u128> 
         ["mad", "wide", _] => return Some(u128::from((a.wrapping_mul(b) as u64).wrapping_add(inputs[2]))),
         ["mad", "lo", _] => a.wrapping_mul(b).wrapping_add(input(2)),
         ["div", _] => {
-            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must check for division by {b}");
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "a kernel divides by {b} without a check");
             a / b
         }
         ["rem", _] => {
-            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "kernels must check for division by {b}");
+            assert!(b != 0 && (b != -1 || !kind.starts_with('s')), "a kernel divides by {b} without a check");
             a % b
         }
         ["min", _] => a.min(b),

@@ -55,7 +55,7 @@ impl<M: Storage> CheckedCopy<M> {
 
     /// Copies `bytes` bytes, starting `skip` bytes after the start of the copy.
     pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
-        debug_assert!(skip + bytes as u64 <= self.bytes(), "the part must lie inside of the copy");
+        debug_assert!(skip + bytes as u64 <= self.bytes(), "the part extends beyond the copy");
         match self {
             // SAFETY: the range was checked to be inside both pieces of memory, which the places keep alive;
             // host memory and device memory never overlap.

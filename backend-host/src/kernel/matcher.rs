@@ -21,7 +21,7 @@ pub(super) struct Matcher {
 impl Matcher {
     /// Creates a matcher for `value` in the field at byte `field_offset` of elements of `stride` bytes.
     pub fn new(stride: usize, field_offset: usize, value: &[u8]) -> Self {
-        debug_assert!(field_offset + value.len() <= stride, "the field must lie inside of its element");
+        debug_assert!(field_offset + value.len() <= stride, "the field extends beyond its element");
         Self { stride, field_offset, value: value.into(), wide: has_wide_vectors() }
     }
 

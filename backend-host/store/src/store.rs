@@ -381,7 +381,7 @@ impl StoreDevice {
         let is_read_only = files.first().is_some_and(|file| file.is_read_only);
         assert!(
             files.iter().all(|file| file.is_read_only == is_read_only),
-            "all files must be opened in the same mode"
+            "some files are read-only, others are not; open all in one mode"
         );
         let (opened, paths): (Vec<_>, Vec<_>) =
             files.into_iter().map(|StoreFile { opened, path, .. }| (opened, path)).unzip();
@@ -545,7 +545,7 @@ impl StoreDevice {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn share_out(&self, shares: u64) {
-        assert!(shares > 0, "the number of shares must be at least 1");
+        assert!(shares > 0, "the number of shares is 0; pass at least 1");
         *self.next_share.lock() = Some(PageShare { number: 0, shares });
     }
 

@@ -150,7 +150,7 @@ impl Extent {
             done += part;
             skip = 0;
         }
-        debug_assert_eq!(done, bytes, "the range must lie inside of the buffer");
+        debug_assert_eq!(done, bytes, "the range extends beyond the buffer");
         Ok(())
     }
 }
@@ -174,7 +174,7 @@ impl Storage for Extent {
             self.file.announce(at, part);
             Ok(())
         });
-        debug_assert!(announced.is_ok(), "read-ahead hints must not fail");
+        debug_assert!(announced.is_ok(), "a read-ahead hint failed");
     }
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {

@@ -362,7 +362,7 @@ fn expect_sound(
     let _context = Context { case, words: format!("{damage:?} of a store {:?}", shape.end) };
     count(&counts.cases);
     let Some(volume) = open(disk, true) else {
-        assert!(open(disk, false).is_none(), "a store that cannot be read cannot be opened for writing");
+        assert!(open(disk, false).is_none(), "a store that cannot be read was opened for writing");
         return count(&counts.refused);
     };
     let [commit, seven, square] = volume.note();

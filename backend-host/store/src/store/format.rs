@@ -233,7 +233,7 @@ impl Superblock {
         bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         debug_assert_eq!(bytes.len(), FIXED_BYTES);
         bytes.extend(&self.metadata);
-        assert!(self.metadata.len() <= METADATA_BYTES_MAX, "the length of metadata must have been checked");
+        assert!(self.metadata.len() <= METADATA_BYTES_MAX, "the metadata is longer than `fitting` permits");
         bytes.resize(SUPERBLOCK_BYTES - 8, 0);
         bytes.extend(checksum(0, &bytes).to_le_bytes());
         let mut block = [0; SUPERBLOCK_BYTES];

@@ -46,7 +46,7 @@ fn write(volume: &Volume, page: u64, byte: u8) -> Result<()> {
 fn read(volume: &Volume, page: u64) -> Result<u8> {
     let mut bytes = vec![0; volume.page_bytes()];
     volume.read_into("read", page * bytes.len() as u64, &mut bytes)?;
-    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a page must not mix two commits");
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a page has bytes of two commits");
     Ok(bytes[0])
 }
 
@@ -54,7 +54,7 @@ fn read(volume: &Volume, page: u64) -> Result<u8> {
 fn state(volumes: &[Volume]) -> Result<State> {
     let mut contents = Contents::new();
     for (file, volume) in volumes.iter().enumerate() {
-        assert_eq!(volume.note(), volumes[0].note(), "all files must have the same note");
+        assert_eq!(volume.note(), volumes[0].note(), "two files have different notes");
         for page in 0..PAGES {
             let byte = read(volume, page)?;
             if byte != 0 {
@@ -263,7 +263,7 @@ fn files_of_two_moments_do_not_open() {
                     let states = history.images.iter().map(|(_, state)| state);
                     let known = states.chain(fork.images.iter().map(|(_, state)| state));
                     let of: Vec<_> = known.filter(|state| **state == found).collect();
-                    assert!(!of.is_empty(), "{words}: a mixture");
+                    assert!(!of.is_empty(), "{words}: the files have contents of different commits");
                     whole += 1;
                     drop(volumes);
                     // Open the files in this state for writing, and continue with them.
