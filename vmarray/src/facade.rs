@@ -342,7 +342,7 @@ pub mod trace {
 }
 
 pub mod stats {
-    //! Statistics of a channel: a part of [`Stats`](crate::Stats).
+    //! Statistics of a channel (share of a device): a part of [`Stats`](crate::Stats).
 
     #[doc(inline)]
     pub use crate::base::stats::ChannelStats;

@@ -2,8 +2,9 @@
 //!
 //! Each thread remembers a few streams of misses, and the last missed pages outside of all streams, the loose
 //! pages. A miss next to a loose page begins a sequential stream, up or down; three equal steps begin a
-//! strided one. A miss of the stream's next page doubles its window of prefetched pages, from one up to a
-//! limit. The first use of a prefetched page also continues the stream, so a fast enough stream never misses.
+//! strided one. A miss of the stream's next page doubles the number of its prefetched pages (its window),
+//! from one up to a limit. The first use of a prefetched page also continues the stream, so a fast enough
+//! stream never misses.
 //!
 //! A miss of a prefetched page means that the cache evicted this page unused, and halves the stream's window.
 //! If all prefetched pages of a thread are evicted unused, or its streams end with more pages fetched than
@@ -159,7 +160,7 @@ impl Memory {
         if stream.run < self.run_min || array.window_max == 0 {
             return None;
         }
-        // Half a window of prefetched pages is still unused. Prefetch later, in one batch.
+        // Half of the stream's prefetched pages (its window) are still unused. Prefetch later, in one batch.
         if stream.ahead > stream.window / 2 {
             return None;
         }

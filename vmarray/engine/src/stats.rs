@@ -164,7 +164,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Creates statistics from the number of hits and the counters of each channel.
+    /// Creates statistics from the number of hits and the counters of each channel (share of a device).
     #[doc(hidden)]
     pub fn new(hits: Option<u64>, channels: Vec<ChannelStats>) -> Self {
         Self { hits, channels }

@@ -1,4 +1,5 @@
-//! The terminal screen of the monitor: a table of devices and a table of channels, refreshed twice a second.
+//! The terminal screen of the monitor: a table of devices and a table of channels (shares of a device),
+//! refreshed twice a second.
 
 use std::io;
 use std::time::{Duration, Instant};

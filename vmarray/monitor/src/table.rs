@@ -1,4 +1,5 @@
-//! The monitor's tables of devices and channels, as rows of text for a terminal and for scripts.
+//! The monitor's tables of devices and of channels (shares of a device), as rows of text for a terminal and
+//! for scripts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -105,7 +106,8 @@ impl Table {
         ];
         let row = |of: WatchedChannel<'_>| {
             let stats = &of.channel.stats;
-            // Hits are counted per array, not per channel, so show them for channel 0 only.
+            // Hits are counted per array, not per channel (share of a device), so show them for channel 0
+            // only.
             let hits = of.hit_rate().filter(|_| of.number == 0);
             vec![
                 of.program.name.clone(),

@@ -280,11 +280,12 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Allows the program to [move the pages to other devices](VirtualArray::rebalance) during use.
     ///
-    /// Hits cost the same. Each channel's device is then wrapped in a [mirror](crate::redundancy::Mirrored)
-    /// of one device. The mirror tracks submissions and shares no memory with other devices. So joins with
-    /// other arrays, and lists of indices over several GPUs, go through the host. Errors and statistics use
-    /// the name of the first device, also after a move; [`homes`](VirtualArray::homes) reports the current
-    /// devices. Arrays with [`Placement::Mirrored`] are always movable.
+    /// Hits cost the same. The device of each channel (share of a device) is then wrapped in a
+    /// [mirror](crate::redundancy::Mirrored) of one device. The mirror tracks submissions and shares no
+    /// memory with other devices. So joins with other arrays, and lists of indices over several GPUs, go
+    /// through the host. Errors and statistics use the name of the first device, also after a move;
+    /// [`homes`](VirtualArray::homes) reports the current devices. Arrays with [`Placement::Mirrored`] are
+    /// always movable.
     ///
     /// ```
     /// use std::sync::Arc;

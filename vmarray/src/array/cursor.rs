@@ -253,7 +253,8 @@ impl<T: Element, D: Device> RangeRest<'_, T, D> {
             return (!left.is_empty()).then_some(Ok(left));
         }
         if self.failed.is_none() {
-            // Empty the other window before any call that may panic, so that no code reads a released page.
+            // Empty the other end's window (elements left in its page) before any call that may panic, so
+            // that no code reads a released page.
             let left = std::mem::replace(other, ElementWindow::EMPTY).len();
             match end {
                 End::Front => self.range.end += left,

@@ -224,7 +224,7 @@ impl<'a, T: Element> ElementPlace<'a, T> {
     /// Prefetches the element into the processor's cache, if the page is open to lock-free writes.
     #[inline(always)]
     pub(super) fn prefetch_write(self) {
-        // The gate may be null or change, but a prefetch from a wrong address does no harm.
+        // The gate (frame address, or null) may change, but a prefetch from a wrong address does no harm.
         let guess = self.entry.write_gate().cast::<T>().wrapping_add(self.at);
         prefetch_write(guess);
         if !ElementLayout::<T>::SINGLE_WORD {

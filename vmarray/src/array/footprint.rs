@@ -30,9 +30,9 @@ pub struct Footprint {
     pub cache_max_bytes: usize,
     /// RAM allocated so far for operations that bypass the cache, in bytes, in addition to the cache. It
     /// holds staging buffers for long ranges, lists of indices, and results of devices: up to 64 MiB of
-    /// staging buffers and some 130 MiB of lists and results for each channel. The first such operation
-    /// allocates it, and later ones reuse it. Arrays on the same devices share it, and each counts an equal
-    /// part.
+    /// staging buffers and some 130 MiB of lists and results for each channel (share of a device). The first
+    /// such operation allocates this RAM, and later ones reuse it. Each array on the same devices counts an
+    /// equal part.
     pub staging_bytes: usize,
     /// True if all RAM that the cache has allocated is page-locked.
     pub is_pinned: bool,

@@ -41,7 +41,7 @@ pub struct ChannelHome {
     pub pages: u64,
     /// Number of lost pages: their contents were only on a lost device, and not in the cache.
     pub lost_pages: u64,
-    /// The devices that store the pages of the channel: one, or two in a mirrored array.
+    /// The devices that store the pages of the channel (share of an array): one, or two in a mirrored array.
     pub replicas: Vec<Replica>,
 }
 

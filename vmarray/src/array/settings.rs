@@ -1,4 +1,5 @@
-//! Settings of a new array, and the devices, channels and page placement that follow from them.
+//! Settings of a new array, and the devices, channels (shares of devices) and page placement that follow from
+//! them.
 
 use std::sync::Arc;
 

@@ -715,7 +715,8 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // End the publication of statistics first, so that its thread no longer queries the channels.
+        // End the publication of statistics first, so that its thread no longer queries the channels (shares
+        // of devices).
         self.publication = None;
         if self.keeps == Keeps::All && !self.stays() {
             #[cfg(feature = "host")]
@@ -724,7 +725,8 @@ impl Drop for Pager {
             }
         }
         self.drivers.iter().for_each(|driver| driver.close());
-        // Drop the channels before the page table, because transfers refer to the table's entries.
+        // Drop the channels (shares of devices) before the page table, because transfers refer to the table's
+        // entries.
         self.channels.clear();
         counter::release(self.counter);
     }

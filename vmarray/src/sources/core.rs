@@ -1,5 +1,5 @@
 //! The part of a source that does not depend on the type of the program's memory (the home): the directory,
-//! the channels, and the program's accesses to elements.
+//! the channels (shares of devices), and the program's accesses to elements.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct SourceCore<T: Element> {
-    // Declared first, so that Rust drops the channels before `home`: this drop waits for copies.
+    // Declared first, so that Rust drops the channels before `home`: their drop waits for copies.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,

@@ -1,8 +1,8 @@
 //! The directory of a source: records for each block (1/64 of a page) if the program's memory, the device, or
 //! both have the current data.
 //!
-//! The home of a page is in the program's memory. The device of the page's channel may have copies of some of
-//! the page's 64 blocks. Two words with one bit for each block record the copies:
+//! The home of a page is in the program's memory. The device of the page's channel (share of a device) may
+//! have copies of some of the page's 64 blocks. Two words with one bit for each block record the copies:
 //!
 //! | valid | dirty | the home | the device | meaning |
 //! |---|---|---|---|---|

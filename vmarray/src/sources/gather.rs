@@ -65,7 +65,8 @@ impl<T: Element> SourceCore<T> {
         values: &mut [T],
     ) -> Result<()> {
         let page_len = self.cuts.page_len;
-        // To hold several pages of a channel, a thread must also hold the lock of the channel.
+        // To hold several pages of a channel (share of a device), a thread must also hold the lock of the
+        // channel.
         let _pool = channel.pool.lock();
         let (mut held, mut newer, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for places in places.chunk_by(|&a, &b| indices[a] / page_len == indices[b] / page_len) {

@@ -28,7 +28,8 @@ impl<T: Element> SourceCore<T> {
             return Ok(false);
         }
         self.flush(&(0..self.cuts.len))?;
-        // Lock the channels before the pages. All threads use this order, so they cannot deadlock.
+        // Lock the channels (shares of devices) before the pages: all threads use this order, to avoid
+        // deadlock.
         let mut pools: Vec<_> = self.channels.iter().map(|channel| channel.pool.lock()).collect();
         for pool in &mut pools {
             let tenants = pool.tenants().collect();

@@ -1,8 +1,8 @@
 //! Doubly linked lists of cache frames for the eviction policies. One vector has all links, by frame number.
 //!
-//! The lists of a shard share this vector, because a frame is in at most one list. Each list is a ring closed
-//! by a sentinel, so no operation has a special case for the ends. The first links of the vector are the
-//! sentinels; the links of the frames follow.
+//! The lists of a shard (one channel's part of the cache) have this vector in common, because a frame is in
+//! at most one list. Each list is a ring closed by a sentinel, so no operation has a special case for the
+//! ends. The first links of the vector are the sentinels; the links of the frames follow.
 
 use super::verdict::{Candidate, Verdict};
 

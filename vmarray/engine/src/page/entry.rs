@@ -52,7 +52,8 @@ pub enum Sweep {
     WriteBack(State),
 }
 
-/// The page table's entry of one page: the gates, the state word, and the address of the page's frame.
+/// The page table's entry of one page: the gates (for lock-free access), the state word, and the address of
+/// the page's frame.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub struct Entry {
@@ -195,9 +196,9 @@ impl Entry {
     }
 
     /// Takes a resident page exclusively, if no other thread holds it. Lock-free accesses may continue, as
-    /// `READERS` and `WRITERS` in the returned earlier state show, until the caller shuts and drains the
-    /// gates. As for [`try_share`](Self::try_share), a guard wakes sleeping threads. Refused until a snapshot
-    /// has saved the page.
+    /// `READERS` and `WRITERS` in the returned earlier state show, until the caller shuts the gates and waits
+    /// for accesses that have passed them. As for [`try_share`](Self::try_share), a guard wakes sleeping
+    /// threads. Refused until a snapshot has saved the page.
     #[inline]
     pub fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -388,9 +389,9 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Takes the frame from a page and releases the page, which the caller holds exclusively, with shut
-    /// gates. `forget` also declares the home slot (in device memory) empty. Returns true if the caller must
-    /// wake sleeping threads.
+    /// Takes the frame from a page and releases the page, which the caller holds exclusively, with shut gates
+    /// (no lock-free access). `forget` also declares the home slot (in device memory) empty. Returns true if
+    /// the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn unmap(&self, forget: bool) -> bool {
@@ -427,7 +428,8 @@ impl Entry {
         state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }
 
-    /// Marks the page as unused for the next sweep of the victim search, unless its gates are open.
+    /// Marks the page as unused for the next sweep of the victim search, unless its gates are open (for
+    /// lock-free access).
     #[inline]
     pub fn forget_use(&self) {
         self.change(|s| s.0 & !USED);
@@ -461,15 +463,17 @@ impl Entry {
         self.read_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
     }
 
-    /// Records that the holder has shut and drained gates. `bits` is `WRITERS`, or `READERS` and `WRITERS`.
+    /// Records that the holder has shut gates, and that all accesses through them have ended. `bits` is
+    /// `WRITERS`, or `READERS` and `WRITERS`.
     #[inline]
     pub fn quiet(&self, bits: u64) {
         debug_assert!(bits & !(READERS | WRITERS) == 0);
         self.change(|s| s.0 & !bits);
     }
 
-    /// Records that a snapshot has shut and drained the write gate of a marked page. A thread with guards may
-    /// have removed the mark and opened the gate again; the next check of the page handles this.
+    /// Records that a snapshot has shut the write gate of a marked page, and that lock-free writes have
+    /// ended. A thread with guards may have removed the mark and opened the gate again; the next check of the
+    /// page handles this.
     #[inline]
     pub fn quiet_unsaved(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
@@ -514,8 +518,8 @@ impl Entry {
         })
     }
 
-    /// Starts the write-back of a page that the caller holds exclusively, with shut gates, and continues to
-    /// hold. Returns the previous state.
+    /// Starts the write-back of a page that the caller holds exclusively, with shut gates (no lock-free
+    /// access), and continues to hold. Returns the previous state.
     #[inline]
     pub fn write_back_held(&self) -> State {
         self.change(|s| {

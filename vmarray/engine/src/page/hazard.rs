@@ -1,10 +1,10 @@
 //! Hazard slots: a thread announces the page that it accesses, by a plain store without a locked instruction.
 //!
 //! Each thread has one [`HazardSlot`]. For the few nanoseconds of a lock-free access it holds the address of
-//! the page's entry. The access then checks the entry's gate and continues only if the gate is open. A thread
-//! that wants to evict or lock the page first shuts the gate, then issues a barrier on all cores
-//! ([`barrier::heavy`]), then waits until no slot names the page. Either the access sees the shut gate and
-//! backs off, or the thread that shut the gate sees the slot.
+//! the page's entry. The access then checks the entry's gate (a word that allows lock-free access) and
+//! continues only if the gate is open. A thread that wants to evict or lock the page first shuts the gate,
+//! then issues a barrier on all cores ([`barrier::heavy`]), then waits until no slot names the page. Either
+//! the access sees the shut gate and backs off, or the thread that shut the gate sees the slot.
 //!
 //! These are hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects",
 //! 2004) with Linux's asymmetric fence `membarrier`.
@@ -40,8 +40,8 @@ impl HazardSlot {
         Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
     }
 
-    /// Announces a read of a page. The caller then checks the entry's read gate, reads, and calls
-    /// [`leave_read`](Self::leave_read).
+    /// Announces a read of a page. The caller then checks the entry's read gate (open for lock-free reads),
+    /// reads, and calls [`leave_read`](Self::leave_read).
     ///
     /// The store is a release, like that of `leave_read`. A thread that waits for the end of one access may
     /// see only the announcement of the next one, and must then see the end of the first.
@@ -57,8 +57,9 @@ impl HazardSlot {
         self.reading.store(0, Ordering::Release);
     }
 
-    /// Announces a write to a page. The caller then checks the entry's write gate, writes, and calls
-    /// [`leave_write`](Self::leave_write). The store is a release, as in [`enter_read`](Self::enter_read).
+    /// Announces a write to a page. The caller then checks the entry's write gate (open for lock-free
+    /// writes), writes, and calls [`leave_write`](Self::leave_write). The store is a release, as in
+    /// [`enter_read`](Self::enter_read).
     #[inline(always)]
     pub fn enter_write(&self, entry: *const Entry) {
         self.writing.store(entry.addr(), Ordering::Release);
@@ -80,7 +81,7 @@ impl HazardSlot {
 }
 
 /// Waits until the slot announces no access of this kind to the page. The caller has shut the entry's gates,
-/// so no new access begins, and has then called [`barrier::heavy`].
+/// so no new lock-free access begins, and has then called [`barrier::heavy`].
 pub fn drain(slot: &HazardSlot, entry: *const Entry, access: HazardAccess) {
     let mut turns = 0;
     while slot.names(entry, access) {

@@ -1,13 +1,13 @@
 //! Quiescing pages: waits until all running lock-free accesses to some pages have ended. The caller has shut
-//! the pages' gates before, so no new access begins.
+//! the pages' gates (words that allow such accesses) before, so no new one begins.
 
 use super::entry::Entry;
 use super::hazard::HazardAccess;
 use super::state::{READERS, State, WRITERS};
 
-/// Waits until no lock-free access that began before the gates were shut is running, with one barrier for all
-/// pages. Each `State` is the page's state before the caller shut its gates. The caller holds the pages:
-/// exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
+/// Waits until no lock-free access that began before the gates (which allow it) were shut is running, with
+/// one barrier for all pages. Each `State` is the page's state before the caller shut its gates. The caller
+/// holds the pages: exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
 pub fn quiesce_by<'a>(
     pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
     access: HazardAccess,

@@ -202,8 +202,8 @@ impl<S> SnapshotMarks<S> {
                 pages.await_release(page, state);
             }
         }
-        // To open a write gate, a thread must hold the page. Only threads that removed the page's mark by
-        // `pass` can hold a page now.
+        // To open a write gate (for lock-free writes), a thread must hold the page. Only threads that removed
+        // the page's mark by `pass` can hold a page now.
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         pages.quiesce_marked(&open);

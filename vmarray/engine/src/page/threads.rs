@@ -89,8 +89,8 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // A thread that shuts a gate scans the slots after its own full fence. Either the scan finds this slot,
-    // or the gate was shut before this fence, and this thread sees it shut.
+    // A thread that shuts a gate (forbids lock-free access) scans the slots after its own full fence. Either
+    // the scan finds this slot, or the gate was shut before this fence, and this thread sees it shut.
     fence(Ordering::SeqCst);
 }
 
@@ -211,7 +211,8 @@ pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) -> Option<R> {
-    // A registered thread has tried the quick access already, and would find the same shut gate.
+    // A registered thread has tried the quick access already, and would find the same shut gate (no lock-free
+    // access).
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }
@@ -239,7 +240,7 @@ pub fn barrier_all() {
 }
 
 /// Waits until no thread announces an access of this kind to the page. The caller has shut the entry's gates
-/// and then called [`barrier_all`].
+/// (no new lock-free access), and then called [`barrier_all`].
 pub fn drain_all(entry: &Entry, access: HazardAccess) {
     for (_, local) in &REGISTRY.read().locals {
         // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released.

@@ -160,7 +160,8 @@ impl<'a> Acquire<'a> {
             let is_busy = |state: State| {
                 state.any(RESIDENT)
                     || state.any(UNSAVED) && self.want == Want::Exclusive
-                    // Other threads hold the page but do not load it, or they share it to read its home slot.
+                    // Other threads hold the page but do not load it, or they share it to read its home slot
+                    // (in device memory).
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
                     // The page is loading for another purpose, so its load cannot serve this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy

@@ -165,7 +165,7 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
         if !ahead.is_empty() {
             let end = ahead.end.min(ahead.start + PREFETCHED_AT_ONCE);
             pager.prefetch_within(ahead.start..end, room)?;
-            // If no channel has free frames, end the prefetch.
+            // If no channel (share of a device) has free frames (cache buffers), end the prefetch.
             ahead.start = if room.iter().all(|room| *room == 0) { ahead.end } else { end };
             if !ahead.is_empty() {
                 return next_turn(context);

@@ -2,9 +2,9 @@
 //! when their pages arrive.
 //!
 //! No thread waits here, and no task must be polled again for progress. On completion the device calls the
-//! channel's [waker](super::async_wakeups), which answers requests whose pages have arrived, and submits new
-//! ones. If little is in flight, the requesting thread submits at once. Otherwise requests accumulate in the
-//! queue, so with more tasks each submission serves more of them.
+//! [waker](super::async_wakeups) of the channel (share of a device), which answers requests whose pages have
+//! arrived, and submits new ones. If little is in flight, the requesting thread submits at once. Otherwise
+//! requests accumulate in the queue, so with more tasks each submission serves more of them.
 //!
 //! Requests are served first in, first out. If a failed write-back leaves no free frame, the first request in
 //! the queue gets the error, as a thread that needs a frame would.
@@ -317,7 +317,8 @@ impl Channel {
         if request.is_write() {
             return self.serve_held(table, request, USED);
         }
-        // The thread holds the page shared, and its gates are shut: the page stays resident, without writers.
+        // The thread holds the page shared, and its gates (for lock-free access) are shut: the page stays
+        // resident, without writers.
         let waker = self.serve(request, self.held_bytes(entry));
         if !self.recency() {
             self.touched(request.page);

@@ -7,10 +7,10 @@
 //! frames, an element is loaded at most once for each request (once more, alone, if a submission of several
 //! loads fails).
 //!
-//! A request for a guard needs the page itself. The channel [reserves](super::frame_reservation) the page's
-//! frame until the task takes the page, and meanwhile the future counts as a guard. Reads of more than 256
-//! bytes may also reserve frames, up to a quarter of all; beyond this limit the serving thread copies the
-//! bytes at once.
+//! A request for a guard needs the page itself. The page's channel (share of a device)
+//! [reserves](super::frame_reservation) the frame until the task takes the page, and meanwhile the future
+//! counts as a guard. Reads of more than 256 bytes may also reserve frames, up to a quarter of all; beyond
+//! this limit the serving thread copies the bytes at once.
 //!
 //! A waiting request holds no page and no frame. If the task drops its future, the channel skips the request,
 //! or the cache keeps the loaded page.

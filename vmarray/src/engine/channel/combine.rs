@@ -2,9 +2,9 @@
 //! submission to the device.
 //!
 //! A driver call takes microseconds, and a driver serialises the calls into one context. So threads that miss
-//! at the same time share calls. A thread queues its load under the lock of the channel's shard. If no thread
-//! is submitting, this thread becomes the combiner: it submits all queued loads as one batch, and later loads
-//! as the next batch. A single thread submits each load at once, as its own batch.
+//! at the same time share calls. A thread queues its load under the lock of its channel (share of a device).
+//! If no thread is submitting, this thread becomes the combiner: it submits all queued loads as one batch,
+//! and later loads as the next batch. A single thread submits each load at once, as its own batch.
 //!
 //! A thread with a queued load polls until the combiner has submitted the load, so this thread can take over
 //! as combiner. A combiner stops when another thread can take over.

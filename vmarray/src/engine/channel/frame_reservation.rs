@@ -149,7 +149,8 @@ impl Channel {
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
                     self.quiesce(entry, before, HazardAccess::Writes);
-                    // The page is held shared, with shut gates: it stays resident, without writers.
+                    // The page is held shared, with shut gates (no lock-free access): it stays resident,
+                    // without writers.
                     let taken = request.take_kept(Some(self.held_bytes(entry)));
                     if entry.unshare(page::Holder::Pin) {
                         page::unpark(entry);

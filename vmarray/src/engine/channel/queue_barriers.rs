@@ -300,7 +300,8 @@ impl HomeQueues {
     ) -> Result<Ticket> {
         let mut others: Vec<&Self> =
             others.iter().copied().filter(|other| !std::ptr::eq(*other, self)).collect();
-        // All threads lock the channels in the order of their addresses, so that they cannot deadlock.
+        // All threads lock the channels (shares of devices) in the order of their addresses, so that they
+        // cannot deadlock.
         others.sort_by_key(|channel| std::ptr::from_ref(*channel));
         others.dedup_by_key(|channel| std::ptr::from_ref(*channel));
         let own = others.partition_point(|other| std::ptr::from_ref(*other) < self);
@@ -325,8 +326,8 @@ impl HomeQueues {
             if std::ptr::eq(other, self) {
                 continue;
             }
-            // Order all queues that write to the other channel's slots after the kernel. If the kernel writes
-            // to these slots, also order all queues that read them.
+            // Order all queues that write to the other channel's slots (pages in device memory) after the
+            // kernel. If the kernel writes to these slots, also order all queues that read them.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
@@ -395,7 +396,8 @@ impl HomeQueues {
 
     /// Locks the order of several channels.
     fn lock_all<'q>(all: &[&'q Self]) -> Vec<(OrderGuard<'q, QueueBarriers>, OrderGuard<'q, LoadOrder>)> {
-        // All threads lock the channels in the order of their addresses, so that they cannot deadlock.
+        // All threads lock the channels (shares of devices) in the order of their addresses, so that they
+        // cannot deadlock.
         let mut sorted: Vec<usize> = (0..all.len()).collect();
         sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
         let lock = |number: usize| (all[number].barriers.lock(), all[number].load_order.lock());

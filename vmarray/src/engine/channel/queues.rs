@@ -1,4 +1,5 @@
-//! The device queues of a channel for copies in one direction, and the choice of the queue for a submission.
+//! The device queues of a channel (share of a device) for copies in one direction, and the choice of the
+//! queue for a submission.
 //!
 //! Work in one queue runs in order, and the bus idles for some microseconds between submissions. With a
 //! single queue, the fetch of a page would wait for an earlier search of all device memory. So each direction

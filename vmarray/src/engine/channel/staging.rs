@@ -1,5 +1,5 @@
-//! Staging buffers: pinned memory between home slots in device memory and the program's memory, for long
-//! copies that bypass the cache.
+//! Staging buffers: pinned memory between pages' home slots (in device memory) and the program's memory, for
+//! long copies that bypass the cache.
 
 use parking_lot::Mutex;
 

@@ -1,4 +1,5 @@
-//! Eviction in a channel: chooses victims (cache frames to free), writes back dirty ones, and frees them.
+//! Eviction in a channel (share of a device): chooses victims (cache frames to free), writes back dirty ones,
+//! and frees them.
 
 use std::mem;
 use std::ops::RangeInclusive;

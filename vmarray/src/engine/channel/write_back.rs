@@ -1,4 +1,5 @@
-//! Write-back: submits copies of dirty pages from their cache frames to their home slots in device memory.
+//! Write-back: submits copies of dirty pages from their cache frames to the pages' home slots (in device
+//! memory).
 
 use backend_api::Ticket;
 

@@ -150,7 +150,7 @@ impl<'a> Target<'a> {
 /// Pages that the device is copying through a staging buffer, with holds `H`.
 struct Flight<'a, H> {
     channel: &'a Channel,
-    // Declared first, so that Rust drops the stage before the pages: its drop waits for the copy.
+    // Declared first, so that Rust drops the staging buffer before the pages: its drop waits for the copy.
     stage: Stage,
     pages: Vec<H>,
     copy: Arc<StagedCopy>,
@@ -234,8 +234,8 @@ impl Pager {
     fn units(&self, span: &BulkSpan) -> Units {
         let (pages, bytes) = (span.pages(), span.bytes);
         let channels = self.channels.len() as u64;
-        // A lone thread copies one unit while the device copies another one. Several threads need no such
-        // division: each copies while the device works for the others.
+        // A lone thread copies one unit (pages that fill a staging buffer) while the device copies another
+        // unit. Several threads need no such division: each copies while the device works for the others.
         let unit_bytes =
             if parallel_copy::is_shared(bytes) && !works_alone() { usize::MAX } else { LONE_UNIT_BYTES };
         let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
@@ -318,7 +318,8 @@ impl BulkRead<'_, '_> {
         let mut run = 0;
         while run < wanted.len() {
             let (page, mut end) = (wanted[run].page(), run + 1);
-            // With a single channel, adjacent pages are contiguous on the device too, so copy them as one.
+            // With a single channel (share of a device), adjacent pages are contiguous on the device too, so
+            // copy them as one.
             while channels == 1
                 && wanted.get(end).is_some_and(|next| next.page() == page + (end - run) as u64)
             {

@@ -397,8 +397,8 @@ impl<'a> ExclusiveHold<'a> {
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         std::mem::forget(self);
         let frame = channel.policy_remove(entry.address(), page);
-        // Remove the frame and mark the page as empty in one step. Otherwise the home slot would briefly
-        // appear to hold the contents.
+        // Remove the frame and mark the page as empty in one step. Otherwise the home slot (in device memory)
+        // would briefly appear to hold the contents.
         let is_waited_for = entry.unmap(forget);
         if forget {
             pager.init_tracker.lose();

@@ -190,8 +190,8 @@ where
         Ok(())
     }
 
-    /// Starts a prefetch of the part of a window that is inside of the view, and returns without waiting, as
-    /// [`NdArray::prefetch`](crate::views::View::prefetch) does.
+    /// Starts a prefetch of the part of a window (box at `origin`) that is inside of the view, and returns
+    /// without waiting, as [`NdArray::prefetch`](crate::views::View::prefetch) does.
     ///
     /// # Errors
     /// The errors of [`NdArray::prefetch`](crate::views::View::prefetch).
@@ -206,7 +206,8 @@ where
         self.view.prefetch(self.region(start, inside))
     }
 
-    /// Copies a window into a new vector, in row-major order; see [`read_window`](Self::read_window).
+    /// Copies a window (box of signed positions) into a new vector, in row-major order; see
+    /// [`read_window`](Self::read_window).
     ///
     /// # Errors
     /// The errors of [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).

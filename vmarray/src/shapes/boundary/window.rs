@@ -26,7 +26,7 @@ impl<T: Element> Axis<T> {
         extent: usize,
     ) -> Result<Self> {
         let index = |at: usize| origin + at.cast_signed();
-        // The part of the window that is inside of the view.
+        // The part of the window (box to read, maybe beyond the edges) that is inside of the view.
         let first = left_of(origin).min(window);
         let inside = match extent.cast_signed().checked_sub(origin) {
             Some(end) => first..end.clamp(first.cast_signed(), window.cast_signed()).cast_unsigned(),
