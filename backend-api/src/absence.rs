@@ -75,8 +75,7 @@ pub fn refused_library(name: &str, error: &dyn std::error::Error) -> (String, bo
         source = error.source();
     }
     let missing = ["No such file", "no such file", "os error 126"].iter().any(|part| text.contains(part));
-    // If the message does not name the library, the library exists, but another library that it needs is
-    // missing.
+    // If the message does not name the library, the library exists, but a library that it needs is missing.
     let is_needed = text.contains("needed by") || (cfg!(unix) && !text.contains(name));
     (text, missing && !is_needed)
 }

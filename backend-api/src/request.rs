@@ -5,8 +5,7 @@
 
 use crate::{DeviceSpan, Elements, HostSpan, LaunchView};
 
-/// One copy of a copy request: `bytes` bytes from host to device, from device to host, or within device
-/// memory.
+/// One copy of a request: `bytes` bytes from host to device, from device to host, or within device memory.
 ///
 /// ```
 /// use backend_api::{Commit, Device, HostMemory, Request, Transfer};

@@ -129,7 +129,6 @@ fn set(table: &mut Table, pieces: usize, piece_bytes: u64, route: Option<Route>)
     }
 }
 
-/// Returns the column for a number of copies.
 fn column(pieces: usize) -> Option<usize> {
     Routing::PIECES.iter().rposition(|&least| pieces >= least)
 }

@@ -83,8 +83,7 @@ pub struct BenchArgs {
     /// Threads that use the array. Default: one per core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Measures only the array, each time that the parent process requests it: for `cargo xtask gate` and
-    /// `compare`.
+    /// Measures only the array, each time that the parent process requests it, such as `cargo xtask gate`.
     #[arg(long, conflicts_with_all = ["peer", "json", "record"])]
     pub in_turns: bool,
     /// Builds the arrays with checksums of pages.

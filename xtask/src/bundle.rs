@@ -22,7 +22,6 @@ pub struct Args {
     package: Vec<String>,
 }
 
-/// Runs `cargo xtask bundle`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let root = project::root();

@@ -11,7 +11,6 @@ use std::process::Command;
 /// The bound that a row's interval must stay below; otherwise the row is marked.
 const BOUND: f64 = 1.03;
 
-/// Runs `cargo xtask compare`.
 pub fn run(args: CompareArgs) -> Result<()> {
     let quick = ["--quick".to_string()];
     let options = if args.options.is_empty() { &quick[..] } else { &args.options };

@@ -82,7 +82,6 @@ pub struct Args {
     sample: bool,
 }
 
-/// Runs `cargo xtask cross`.
 pub fn run(args: Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     if args.sample {

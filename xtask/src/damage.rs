@@ -25,7 +25,6 @@ pub struct Args {
     resume: Option<PathBuf>,
 }
 
-/// Runs `cargo xtask damage`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let _cases = sh.push_env("VMARRAY_DAMAGE_CASES", args.cases.to_string());

@@ -1,6 +1,5 @@
-//! `cargo xtask formats`: tests the crate vmarray-formats with other software. NumPy, zarr-python and xarray
-//! must read the files that the crate writes, and the crate must read theirs. Servers of the S3 protocol test
-//! its stores.
+//! `cargo xtask formats`: tests vmarray-formats with NumPy, zarr-python and xarray, which read the crate's
+//! files and write files for the crate; and tests the crate's stores with servers of the S3 protocol.
 //!
 //! The test `python` of the crate generates random files, and calls Python by
 //! `vmarray/formats/tests/peer.py`. The command installs the Python packages once, in the target folder. The
@@ -35,7 +34,6 @@ pub struct Args {
     seed: u64,
 }
 
-/// Runs `cargo xtask formats`.
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run("formats", || check(&sh, args.seed, args.count));

@@ -169,7 +169,6 @@ impl Record {
     }
 }
 
-/// Runs `cargo xtask gate`.
 pub fn run(args: &GateArgs) -> Result<()> {
     let start = Instant::now();
     let record = Record::of(&measure(args)?);

@@ -27,7 +27,6 @@ pub struct Args {
     seed: u64,
 }
 
-/// Runs `cargo xtask kernels`.
 pub fn run(args: &Args) -> Result<()> {
     compare(&project::shell()?, args.seed, args.count)?.print();
     Ok(())

@@ -1,17 +1,14 @@
 //! `cargo xtask kills`: crash tests that repeatedly kill a program while it writes to an array in files.
 //!
-//! The threads of a child process write elements, one or many in a call, and sync the array. The parent
-//! process kills the child at a random moment, even while the child opens the files, and then checks the
-//! array:
+//! The threads of a child process write elements, one or many in a call, and sync the array. The parent kills
+//! the child at a random moment, even while it opens the files, and then checks the array:
 //!
-//! - Each element must be whole. A mapped file, which outlives the child, records two versions of each
-//!   element: of the write in progress, and of the last successful sync. The element's version must be
-//!   between the two.
+//! - Each element must be whole. A mapped file, which outlives the child, records two versions: of the write
+//!   in progress, and of the last sync. The element's version must be between the two.
 //! - For every second array shape, the threads also append elements. The array must be at least as long as at
 //!   the last successful sync, and each thread's elements must be without gaps.
 //!
-//! The operating system keeps all writes that it received, so this is no test of a loss of power. Tests of
-//! the store simulate losses of power.
+//! The operating system keeps all writes that it received. (Tests of the store simulate losses of power.)
 
 use crate::arrays::KillsArgs;
 use anyhow::{Context, Result, bail, ensure};
@@ -119,7 +116,6 @@ impl Shape {
     }
 }
 
-/// Runs `cargo xtask kills`.
 pub fn run(args: KillsArgs) -> Result<()> {
     if let Some(victim) = Victim::of_env() {
         return victim.be_killed();

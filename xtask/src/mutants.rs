@@ -53,7 +53,6 @@ struct Outcomes {
     unviable: u32,
 }
 
-/// Runs `cargo xtask mutants`.
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run("mutants", || check(&sh, args));

@@ -70,7 +70,6 @@ impl Passed {
     }
 }
 
-/// Runs `cargo xtask nightly`.
 pub fn run(args: &Args) -> Result<()> {
     let unknown = args.only.iter().find(|only| CHECKS.iter().all(|(name, _)| name != only));
     ensure!(unknown.is_none(), "unknown check {unknown:?}; `cargo xtask nightly --list` names them");

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use cargo_metadata::Metadata;
 use xshell::{Shell, cmd};
 
-/// Runs `cargo xtask package`.
 pub fn run(sample: bool) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run("package", || check(&sh, sample));

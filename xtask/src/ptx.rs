@@ -34,7 +34,6 @@ pub struct Args {
     texts: Option<PathBuf>,
 }
 
-/// Runs `cargo xtask ptx`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     if let Some(to) = args.texts {

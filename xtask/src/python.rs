@@ -50,7 +50,6 @@ pub struct Args {
     sample: bool,
 }
 
-/// Runs `cargo xtask python`.
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     steps.run("python", || check(&sh, args));

@@ -4,9 +4,9 @@
 //! Each element belongs to one thread or task (its owner). Only the owner writes the element; all threads and
 //! tasks read it. A value encodes the element's index and a version, so a reader detects torn, lost, stale or
 //! misplaced values. The owner expects the version that it wrote last; after a failed write, that version or
-//! the one before. Other readers expect a version no older than the last one they saw. In some rounds devices
-//! occasionally fail copies. In rounds with mirrors, ten times a device is lost and rebuilt, and no call may
-//! fail. In other rounds the array moves ten times to other devices.
+//! the one before. Each reader expects a version no older than the last one that it saw. In some rounds
+//! devices occasionally fail copies. In rounds with mirrors, ten times a device is lost and rebuilt, and no
+//! call may fail. In other rounds the array moves ten times to other devices.
 //!
 //! Each round creates an array of random shape; the printed seed repeats the round. If no thread progresses
 //! for a minute, the process ends with a message. After each round the program drops the array and measures
@@ -60,7 +60,6 @@ struct Soaked {
     seconds: f64,
 }
 
-/// Runs `cargo xtask soak`.
 pub fn run(args: SoakArgs) -> Result<()> {
     args.resume.iter().try_for_each(|file| crate::resume::begin(file))?;
     use_few_arenas();
@@ -186,7 +185,6 @@ fn open(list: &str) -> Result<Vec<AnyDevice>> {
     Ok(separate.open()?.into_iter().filter_map(Arc::into_inner).collect())
 }
 
-/// Returns the devices of a round.
 fn devices(args: &SoakArgs, seed: u64, random: &mut SplitMix64) -> Result<Vec<AnyDevice>> {
     let bytes = 64 << 20;
     let host = || HostDevice::builder().bytes(bytes).build().map(AnyDevice::from);

@@ -18,7 +18,6 @@ pub struct Args {
     filter: Vec<String>,
 }
 
-/// Runs `cargo xtask test-gpu`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     eprintln!("{}", cards(&sh)?);

@@ -28,7 +28,6 @@ pub struct Args {
     filter: Vec<String>,
 }
 
-/// Runs `cargo xtask test-host`.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();

@@ -91,7 +91,6 @@ pub struct Args {
     circles: bool,
 }
 
-/// Runs `cargo xtask tidy`.
 pub fn run(args: &Args) -> Result<()> {
     let sh = project::shell()?;
     if args.language.is_none() && !args.tighten && !args.circles {

@@ -42,14 +42,12 @@ impl Times {
         interval(&self.new, &self.old)
     }
 
-    /// Returns the ratio of OLD's times to OLD's own times: lower end of the 95 % interval, median, upper
-    /// end.
+    /// Returns the ratio of OLD's times to themselves: lower end of the 95 % interval, median, upper end.
     pub fn old_to_old(&self) -> [f64; 3] {
         interval(&self.old, &self.old)
     }
 
-    /// Returns the machine's noise: the greatest distance from 1 in the 95 % interval of OLD's times to
-    /// themselves.
+    /// Returns the noise: the greatest distance from 1 in the 95 % interval of OLD's times to themselves.
     pub fn noise(&self) -> f64 {
         let [low, _, high] = self.old_to_old();
         (1.0 - low).max(high - 1.0)

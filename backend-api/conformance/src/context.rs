@@ -1,5 +1,4 @@
-//! The argument of each conformance check: the device under test, limits, and shorthands for calls of the
-//! device.
+//! The argument of every conformance check: the device under test, limits, and shorthands for calls.
 
 use std::cell::RefCell;
 use std::sync::Arc;

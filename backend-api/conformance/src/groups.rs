@@ -419,8 +419,7 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget(cx: &Context<'_>) {
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
-        // First only the odd items loop, until their budget (maximum number of iterations) ends. After the
-        // barrier all items loop.
+        // First only the odd items loop, until their budget (of iterations) ends. After the barrier, all do.
         Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
         Op::Barrier,
         Op::Loop { body: vec![Op::Barrier, more] },

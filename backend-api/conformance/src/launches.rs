@@ -494,8 +494,8 @@ pub(super) fn items_that_fail_go_on(cx: &Context<'_>) {
             Op::Builtin { to: item, what: Builtin::Item },
             // The index is out of bounds from item 5 on, so the load must return 0.
             Op::Load { to: value, view: 1, at: item, offset: 0, of },
-            // An item can write only to its tile (its own elements), here one element. So index 1 is out of
-            // bounds, and the store must write nothing.
+            // The item's tile (the elements that it may write) has one element, so the store must write
+            // nothing.
             Op::Store { view: 0, at: one, offset: 0, of, value },
             Op::Lookup { to: Reg(4), table: 0, at: item },
             Op::Cast { to: item, of: Reg(4) },

@@ -373,8 +373,7 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
             hay[i * stride..][..value.len()].copy_from_slice(&value);
         }
         for &seam in &seams {
-            // Let one element cross the seam (the boundary of two driver allocations) in the element's
-            // middle.
+            // Let one element cross the seam (the boundary of two driver allocations) in its middle.
             let start = around(seam, count / 2 * stride + stride / 2, hay.len());
             scene.put(start, &hay);
             let elements = scene.elements(start, count, stride);

@@ -183,7 +183,7 @@ fn waiting() -> Body {
         Op::Store { view: 2, at: other, offset: 0, of: OF, value: sum },
         Op::Barrier,
         on(is_first, look),
-        // This acquire follows each item's last read. The next group overwrites the data only after it.
+        // Acquire an element of the group's array: it has the number of the item's group.
         atomic(Rmw::Acquire, Some(tile), here, zero),
     ];
     let view = || ViewDecl { access: Access::Atomic, fields: vec![(0, OF)] };

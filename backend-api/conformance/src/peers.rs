@@ -84,7 +84,6 @@ impl Pair<'_> {
     }
 }
 
-/// Asserts the contents of device memory.
 #[track_caller]
 fn assert_memory(cx: &Context<'_>, what: &str, memory: &DeviceBuffer<dyn Device>, expected: &[u8]) {
     let (queue, host) = (cx.queue(), cx.host(expected.len()));

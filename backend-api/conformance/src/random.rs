@@ -97,8 +97,7 @@ impl Case {
             }
             let tile = u64::from(tiles(view));
             let count = match view.access {
-                // In some cases the view ends within the last item's tile (the elements that this item may
-                // write).
+                // In some cases the view ends within the last item's tile (the elements that it may write).
                 Access::Write { .. } => items * tile - rng.below(tile),
                 _ => count,
             };

@@ -1,5 +1,4 @@
-//! [`Scene`], a test helper: executes each request on a device and on a naive model, and compares the memory
-//! of the two.
+//! [`Scene`], a test helper: executes requests on a device and on a naive model, and compares both memories.
 
 use backend_api::expr::{Action, Geometry, Partial, Program};
 use backend_api::{

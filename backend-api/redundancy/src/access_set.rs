@@ -1,5 +1,5 @@
-//! The memory ranges that a request reads and writes. Devices that wrap other devices use the ranges to find
-//! conflicting requests, and execute these in order.
+//! The memory ranges that a request reads and writes, by which wrappers of devices order conflicting
+//! requests.
 
 use std::ops::Range;
 

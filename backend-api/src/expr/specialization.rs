@@ -44,8 +44,7 @@ pub struct Specialization {
     pub literals: Vec<Option<usize>>,
     /// The kernels' operation on the program's values, such as a sum.
     pub task: Task,
-    /// If the [`task`](Self::task) needs element indices, the page length in the request's
-    /// [`Geometry`](super::Geometry); else 1.
+    /// Page length in the request's [`Geometry`](super::Geometry) if the task needs element indices; else 1.
     pub page_len: u64,
     /// If the task needs element indices, the number of channels (shares of the array's pages) in the
     /// [`Geometry`](super::Geometry); else 1.

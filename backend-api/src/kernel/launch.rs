@@ -62,8 +62,7 @@ pub struct Launch<'a> {
     /// Mapping from an item's number to the index of its element.
     pub geometry: Geometry,
     /// The arrays for the views that the kernel declares, in the same order. A written view has at least one
-    /// [tile](super::Access) (elements that one item may write) for each item. A written view overlaps
-    /// neither with itself nor with another view.
+    /// [tile](super::Access) of elements for each item, and overlaps neither with itself nor another view.
     pub views: &'a [LaunchView<'a>],
     /// The kernel's parameters, each as 64 bits; see [`Type`](super::Type). The submission copies them.
     pub params: &'a [u64],

@@ -1,5 +1,4 @@
-//! Uniformity analysis of kernels: refuses a kernel if only some items (threads) of a group may reach a
-//! barrier.
+//! Uniformity analysis of kernels: refuses barriers that only some items (threads) of a group may reach.
 
 use super::{Body, Builtin, Op, SubgroupOp};
 use crate::{Error, ErrorKind, Result};

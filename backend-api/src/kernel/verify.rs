@@ -1,5 +1,4 @@
-//! The verifier of kernel bodies: checks their structure and types, and that each register is written before
-//! it is read.
+//! The verifier of kernel bodies: checks structure, types, and that a register is written before it is read.
 
 use super::{Access, Body, Memory, Op, Place, Reg, Rmw, ScalarFunction, Space, SubgroupOp, Type};
 use crate::{Error, ErrorKind, Result, Search};

@@ -79,8 +79,7 @@ macro_rules! tuples {
 }
 tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// Returns the inferred types and callees of the slots, which are the closure's parameters. Does not call the
-/// closure.
+/// Returns the inferred types and callees of a closure's parameters (slots). Does not call the closure.
 pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<InferredSlot> {
     let mut slots = Vec::new();
     S::append(&mut slots);

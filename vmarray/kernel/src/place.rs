@@ -1,5 +1,4 @@
-//! [`At`], the kernel parameter with an item's (GPU thread's) position: the indices of its element along the
-//! axes of an array.
+//! [`At`], the kernel parameter with an item's position: the indices of its element along an array's axes.
 
 mod domain;
 

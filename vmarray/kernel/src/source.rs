@@ -1,5 +1,4 @@
-//! Argument types for kernels that run on the host: slices of the program, or memory of a device that runs on
-//! the CPU.
+//! Arguments of kernels that run on the host: slices of the program, or memory of a device on the CPU.
 
 use crate::layout::{ElementMemory, Layout};
 use crate::lower::{AxisPart, LaunchVariant, ScalarSource, table_values};

@@ -89,9 +89,8 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
     }
 }
 
-/// The elements around an item's own position, which a kernel reads by position: `of[at]`, `of[at.plus(1)]`.
-/// The launch sets the maximum distance (halo), and a boundary mode for positions beyond the edges of the
-/// array.
+/// The elements around an item's position, which a kernel reads by position: `of[at]`, `of[at.plus(1)]`. The
+/// launch sets the maximum distance (halo), and a boundary mode for positions beyond the array's edges.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Window, run_on_host};

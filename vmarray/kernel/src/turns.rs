@@ -1,5 +1,4 @@
-//! Time limits of kernels on the host: a loop ends when its item (simulated GPU thread) has exceeded the
-//! launch's time limit.
+//! Time limits of kernels on the host: a loop ends when its item (GPU thread) exceeds the launch's limit.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,4 @@
-//! Parameter types of launched kernels, such as [`Own`](crate::Own): the element that belongs to an item (GPU
-//! thread).
+//! Parameter types of launched kernels, such as the element that belongs to an item (GPU thread).
 
 use crate::KernelType;
 use crate::interpret::InterpreterArgument;

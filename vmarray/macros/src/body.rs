@@ -11,7 +11,6 @@ use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
 pub struct BodyTranslation<'a> {
     /// The path of the library's module, for generated code.
     pub k: TokenStream,
-    /// The name of the kernel function.
     pub name: &'a syn::Ident,
     /// True if the function may run in groups: it has groups, or a kernel with groups calls it.
     pub is_grouped: bool,
@@ -27,7 +26,6 @@ pub struct BodyTranslation<'a> {
     pub types: Vec<TokenStream>,
     /// The constants to which the syntax tree refers by index.
     pub constants: Vec<TokenStream>,
-    /// Errors found so far.
     pub errors: Option<syn::Error>,
 }
 

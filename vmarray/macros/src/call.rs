@@ -105,7 +105,6 @@ impl BodyTranslation<'_> {
         GeneratedCode::of([&len], |[len]| quote_spanned!(span=> #k::alloc::<#of>(#len)), tree)
     }
 
-    /// Translates `barrier()`.
     fn barrier(&mut self, call: &ExprCall) -> GeneratedCode {
         if !call.args.is_empty() {
             return self.error(&call.args, "`barrier()` takes no arguments");

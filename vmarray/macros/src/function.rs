@@ -312,8 +312,7 @@ fn callee_names(body: &BodyTranslation<'_>) -> TokenStream {
     let k = &body.k;
     let imports = body.callees.iter().map(|callee| {
         let (path, name) = (&callee.path, &callee.name);
-        // Define a macro of the called function's name: the import then succeeds even if no function has this
-        // name.
+        // Define a macro of the callee's name: the import then succeeds even if no function has this name.
         let any = path.get_ident().map(|path| quote!(macro_rules! #path { () => {}; }));
         quote_spanned!(path.span()=> #any use #path as #name;)
     });

@@ -28,8 +28,7 @@ impl BodyTranslation<'_> {
         self.local(expr).filter(|local| local.is_reference)
     }
 
-    /// Returns the name and the kind of the view parameter (array or position) that an expression names, if
-    /// any.
+    /// Returns the name and the kind of the view or position parameter that an expression names, if any.
     pub fn view(&self, expr: &Expr) -> Option<(String, ViewParameter)> {
         let view = self.local(expr)?.view?;
         Some((bare(expr).to_token_stream().to_string(), view))

@@ -1,5 +1,4 @@
-//! Source positions (spans) of generated code: the functions set them to the user's tokens, because rustc
-//! reports errors there.
+//! Spans (source positions) of generated code, set to the user's tokens, because rustc reports errors there.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 

@@ -1,5 +1,4 @@
-//! Counts the instructions of accesses to an array and to a `Vec`, and compares the counts with expected
-//! counts.
+//! Counts the instructions of accesses to an array and to a `Vec`, and compares them with known counts.
 
 use anyhow::{Result, bail, ensure};
 use std::arch::asm;

@@ -60,7 +60,6 @@ struct Topic {
 struct Records(Vec<Measurements>);
 
 impl Records {
-    /// Reads all files of a folder.
     fn read(folder: &Path) -> Result<Self> {
         let mut all: Vec<(PathBuf, Measurements)> = Vec::new();
         let entries = folder.read_dir().with_context(|| format!("{} cannot be read", folder.display()))?;

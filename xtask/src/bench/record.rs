@@ -56,7 +56,6 @@ pub struct Entry {
     /// The version of the contender, if it is a program or a driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Role of the contender.
     pub role: Role,
     /// Summary of the repetitions.
     pub summary: Summary,
@@ -180,9 +179,7 @@ impl Unit {
 pub struct Summary {
     /// The median. For an even number of values it is the mean of the two middle values.
     pub median: f64,
-    /// The lowest value of all repetitions.
     pub low: f64,
-    /// The highest value of all repetitions.
     pub high: f64,
     /// The number of repetitions; 0 if a record has only the median.
     pub runs: usize,

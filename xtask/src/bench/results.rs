@@ -67,7 +67,6 @@ impl Row {
         Ok(())
     }
 
-    /// Adds a contender's result.
     pub fn add(&mut self, name: &str, role: Role, summary: Summary) {
         debug_assert!(super::report::meaning(name).is_some(), "`CONTENDERS` lacks {name}");
         if self.omits(role) {

@@ -12,7 +12,6 @@ use vmarray::{AnyDevice, VirtualArray, device::Device};
 
 /// The devices, threads, sizes and effort of a run, which all workloads share.
 pub struct Setup {
-    /// The devices of arrays.
     pub devices: Vec<Arc<AnyDevice>>,
     /// The number of threads of workloads with many threads.
     pub threads: usize,

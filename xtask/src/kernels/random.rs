@@ -130,7 +130,6 @@ impl Random {
         }
     }
 
-    /// Returns a random number below `end`.
     fn below(&mut self, end: usize) -> usize {
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -115,7 +115,6 @@ impl Modules {
         self.0.values().map(|module| &*module.file).collect()
     }
 
-    /// Returns true if a path names a module.
     fn is_module(&self, from: &[String], path: &[String]) -> bool {
         let mut at = from.to_vec();
         for name in path {
@@ -170,7 +169,6 @@ fn reached_from<'a>(file: &'a str, uses: &BTreeMap<&'a str, BTreeSet<&'a str>>) 
     reached
 }
 
-/// Returns the module of a file.
 fn module_path(name: &str) -> ModulePath {
     let stem = name.trim_end_matches(".rs");
     let names = stem.split('/').filter(|name| !["lib", "main", "mod"].contains(name));
@@ -290,7 +288,6 @@ fn names_tests(condition: TokenStream) -> bool {
     found
 }
 
-/// Returns the attributes of an item.
 pub fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -309,7 +306,6 @@ pub fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Returns the name that an item defines.
 fn name_of(item: &Item) -> Option<String> {
     let name = match item {
         Item::Const(item) => &item.ident,

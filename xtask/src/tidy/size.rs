@@ -57,7 +57,6 @@ struct TestLines {
     files: Vec<String>,
 }
 
-/// Returns the lines of an item with its attributes.
 fn lines_of(item: &impl Spanned) -> RangeInclusive<usize> {
     item.span().start().line..=item.span().end().line
 }

@@ -1,6 +1,5 @@
-//! Checks the budget of the code's structure in `structure-budget.toml`: limits for the numbers of lines
-//! without tests, files that use each other in circles, files with `unsafe`, long functions, and functions
-//! with many arguments.
+//! Compares the code's structure with the limits in `structure-budget.toml`: lines without tests, files that
+//! use each other in circles, files with `unsafe`, long functions, and functions with many arguments.
 //!
 //! A function that is a table may be long. It is a table if its last expression is a `match` whose arms have
 //! at most [`ARM_LINES_MAX`] lines each, after at most [`LETS_MAX`] `let` statements and no others. A

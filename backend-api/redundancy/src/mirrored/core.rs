@@ -1,5 +1,4 @@
-//! The state that a mirror's handles and tasks share. Also polls and waits for the mirror's tickets, and
-//! wakes tasks.
+//! The state that a mirror's handles and tasks share, and the methods that poll, await and wake tickets.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};

@@ -1,5 +1,4 @@
-//! One device of a mirror (a member). Translates the memory ids in a request: from ids of the mirror to ids
-//! of the member.
+//! One device of a mirror, and the translation of memory ids: from ids of the mirror to ids of the device.
 
 use std::ops::Range;
 use std::sync::Arc;

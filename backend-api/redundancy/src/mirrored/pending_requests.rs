@@ -1,5 +1,5 @@
-//! Owned copies of the requests that a program submitted to a mirror. If a device fails, the mirror repeats
-//! its requests on another device.
+//! Owned copies of submitted requests, so that the mirror can repeat a failed device's requests on another
+//! one.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Deferred wake-ups of tasks: a thread runs a waker only after the thread has released all locks of the
-//! mirror, because the waker may call the mirror.
+//! Deferred wake-ups: wakers run after the thread has released all locks of the mirror, which wakers may
+//! need.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;

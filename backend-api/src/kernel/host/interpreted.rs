@@ -1,5 +1,4 @@
-//! Execution of a launch on the host, by a native kernel or the interpreter. Reports the items (GPU threads)
-//! that failed.
+//! Runs a launch on the host, by a native kernel or the interpreter, and reports failed items (GPU threads).
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

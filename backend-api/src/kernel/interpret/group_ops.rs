@@ -47,7 +47,6 @@ impl Set {
         self
     }
 
-    /// Returns the items in order.
     fn items(self) -> impl Iterator<Item = usize> {
         (0..).step_by(32).zip(self.0).flat_map(|(first, mut word)| {
             std::iter::from_fn(move || {
@@ -160,8 +159,8 @@ impl<V: Views> Together<'_, V> {
             item.start(number, number - first, number < self.state.launch.items);
         }
         if self.state.launch.budget.is_some() {
-            // Set registers to zero: if a loop ends early, later code may read a register that was never
-            // written.
+            // Set registers to zero: if a loop ends early, later code may read a register before its first
+            // write.
             self.registers.fill([0; 32]);
         }
     }

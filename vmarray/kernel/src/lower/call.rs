@@ -50,8 +50,7 @@ impl Lower {
             self.settled(&value)
         };
         let result = run();
-        // Return an error before the function's frame is removed, because the error's source position refers
-        // to the frame.
+        // Return an error before the frame is removed, because the error's position refers to the frame.
         let result = match result {
             Err(Exit::Error(error)) => return Err(Exit::Error(error)),
             Err(Exit::Diverges) => None,

@@ -441,8 +441,7 @@ impl Lower {
     fn assignment(&mut self, place: &'static TreeExpr, value: &'static TreeExpr) -> Result<LoweredValue> {
         let value = self.expr(value)?;
         let is_scalar = matches!(value.node, Node::Leaf(_));
-        // Copy the value first, because the assignment may change variables that the value reads, as in `(a,
-        // b) = (b, a)`.
+        // Copy the value first: the assignment may change variables in it, as in `(a, b) = (b, a)`.
         let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
         if let TreeExpr::Tuple(places) = bare(place) {
             for (number, place) in places.iter().enumerate() {

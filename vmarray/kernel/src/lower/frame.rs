@@ -1,5 +1,4 @@
-//! The state of lowering (the translation for devices) for one kernel function while lowering inlines the
-//! function.
+//! The state of lowering (translation for devices) for one function while lowering inlines the function.
 
 use super::value::LoweredValue;
 use crate::inferred_types::Definition;

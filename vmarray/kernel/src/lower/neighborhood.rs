@@ -1,5 +1,4 @@
-//! Neighbourhoods: the elements near an item's (GPU thread's) own element, which a kernel reads by relative
-//! position.
+//! Neighbourhoods: the elements near the element of an item (GPU thread), which kernels read by position.
 
 use super::value::{LoweredValue, ScalarOperand};
 use crate::stencil::Mode;

@@ -1,5 +1,4 @@
-//! Lowering (translation for devices) of the items' positions in an array of several axes, and of reads at
-//! positions.
+//! Lowering (translation for devices) of items' positions along several axes, and of reads at positions.
 //!
 //! Reads at constant distances from the item (GPU thread) share one branch before the loads. In this branch,
 //! items near an edge compute their boundary values; other items skip it. The code therefore needs no

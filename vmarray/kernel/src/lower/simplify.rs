@@ -1,5 +1,4 @@
-//! Simplification of a lowered kernel body: turns arrays with constant indices into registers, and removes
-//! unused results.
+//! Simplification of a lowered body: turns arrays into registers if possible, and removes unused results.
 
 use backend_api::kernel::{Access, ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
 use std::collections::{BTreeSet, HashMap};

@@ -1,5 +1,4 @@
-//! Tables of a lowered kernel: its array parameters and constant arrays, which devices keep in constant
-//! memory.
+//! Tables of a lowered kernel: its array parameters and constant arrays, which kernels cannot change.
 
 use super::value::{Leaf, Node};
 use crate::layout::Layout;

@@ -1,5 +1,4 @@
-//! Representation of a kernel's values during lowering: each value consists of scalars, which are in
-//! constants, registers, local arrays or views (device memory).
+//! Kernel values during lowering: each consists of scalars in constants, registers, local arrays or views.
 
 use crate::layout::Layout;
 use backend_api::kernel::{Reg, Type};

@@ -1,5 +1,4 @@
-//! The domain of a launch: along each axis of the result array, the range of indices for which items (GPU
-//! threads) run.
+//! The domain of a launch: along each axis of the result, the indices for which items (GPU threads) run.
 
 use crate::lower::AxisPart;
 

@@ -1,5 +1,4 @@
-//! Benchmark workloads that copy whole arrays to other arrays. Devices with a direct link copy without the
-//! host.
+//! Benchmark workloads that copy whole arrays to other arrays, without the host if devices have a link.
 
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};

@@ -36,8 +36,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
         let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
         let wanted = black_box(u32::MAX);
-        // Compare only the record's first word, its key: a comparison of the last word would take the same
-        // time.
+        // Compare only the record's first word, its key: a comparison of the last word takes as long.
         row.other("vec", || search(&plain, setup.threads, |element| element.key() == wanted))
     })?;
     bench.row(name("count"), Unit::GigabytesPerSecond, |bench, row| {

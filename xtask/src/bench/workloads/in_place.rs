@@ -1,5 +1,4 @@
-//! Benchmark workloads that go through a large array page by page, and read, overwrite or update each page's
-//! slice in the cache.
+//! Benchmark workloads that read, overwrite or update a large array page by page, in place in the cache.
 
 use crate::bench::managed::ManagedMemory;
 use crate::bench::measure::{Unit, timed};

@@ -8,7 +8,6 @@ use vmarray::RaggedArray;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
-/// The number of rows.
 const ROWS: usize = 1 << 20;
 /// The bound of the rows' lengths: each row has fewer items.
 const ROW_LEN_MAX: usize = 32;

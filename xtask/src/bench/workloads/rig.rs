@@ -1,5 +1,4 @@
-//! Benchmark workloads on several devices: migration of an array to other devices, rebuilding after the loss
-//! of a device, and the cost of redundancy.
+//! Benchmark workloads on several devices: migration, rebuilding after a loss, and the cost of redundancy.
 
 use crate::bench::elements::Payload;
 use crate::bench::measure::{Sample, Unit, calls, on_threads, timed};
