@@ -58,7 +58,7 @@ impl Backing for Home {
                 // SAFETY: the array is alive, and no code writes to it, because it was made for this call.
                 let items = unsafe { Bytes::of(&items)?.get() };
                 if items.len() != into.len() {
-                    return Err(PyValueError::new_err("the function `read` returned a page of another length"));
+                    return Err(PyValueError::new_err("`read` returned a page of another length"));
                 }
                 py.detach(|| into.copy_from_slice(items));
                 Ok(())
