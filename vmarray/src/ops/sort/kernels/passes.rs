@@ -178,8 +178,7 @@ fn move_tile<
     let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
     let (base, count) = (tile * N, (all - tile * N).min(N) as u32);
     let (own, of_warp) = ((t / 32 * 32 * E + t % 32) as u32, t / 32 * DIGITS);
-    // Pad an incomplete tile with the greatest key in sort order. The sort moves the padding behind all keys
-    // of the tile.
+    // Pad an incomplete tile with the greatest key, which the sort moves behind all keys of the tile.
     let mut read = [as_it_was(K::MAX, order); E];
     if count == N as u32 {
         for i in 0..E {
