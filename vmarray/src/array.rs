@@ -508,8 +508,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// see only the first write, and the call may overwrite a write of another thread to these elements.
     ///
     /// # Errors
-    /// The errors of [`get`](Self::get). If a device fails at the second element, the first one may have the
-    /// value of the second.
+    /// The errors of [`get`](Self::get). If a device fails at `b`, element `a` may have the value of `b`.
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
         if ElementLayout::<T>::HUGE { self.swap_large(a, b) } else { self.swap_by_value(a, b) }

@@ -1,5 +1,5 @@
-//! Flat combining: threads push requests to a queue, and one thread at a time, the server, submits all of
-//! them to the device.
+//! Flat combining: threads push requests to a queue, and one thread at a time, the server, submits all to the
+//! device.
 //!
 //! A thread or task pushes its request, then becomes the server if no other thread is. Otherwise it sets a
 //! flag, which the server checks before it stops serving. So no thread waits for the server, and no request
@@ -166,8 +166,7 @@ mod model {
 
     use super::*;
 
-    /// A server for the test, which submits one request at a time. Another thread acts as its device and
-    /// reports each end.
+    /// A server for the test, which submits one request at a time. Another thread acts as its device.
     type Server = Combiner<usize, Vec<usize>>;
 
     /// One round of the server: pops the requests, and submits the first one below the limit in flight.

@@ -59,8 +59,7 @@ impl Redundancy {
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))
     }
 
-    /// Returns the copies of a channel's pages, one for each device. `device` is the device of the channel
-    /// (share of a device).
+    /// Returns the copies of the pages of a channel (a share of `device`), one for each device.
     pub fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],
@@ -131,8 +130,7 @@ impl Redundancy {
 fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
     let places: usize = held.iter().map(Vec::len).sum();
     let mut left = vec![places / devices.len(); devices.len()];
-    // If the division leaves a rest, the devices that now store the most channels (shares of the array) get
-    // one more.
+    // If the division leaves a rest, the devices with the most channels (shares of the array) get one more.
     let held_by = |at: usize| held.iter().flatten().filter(|one| is_same(&devices[at], one)).count();
     let mut most: Vec<usize> = (0..devices.len()).collect();
     most.sort_by_key(|at| std::cmp::Reverse(held_by(*at)));
@@ -150,8 +148,7 @@ fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T)
     for (held, wanted) in held.iter().zip(&mut wanted) {
         while wanted.len() < held.len() {
             let is_new = |at: &usize| wanted.iter().all(|one| !is_same(one, &devices[*at]));
-            // If all devices with room store the channel (share of the array) already, a full device must
-            // take it.
+            // If all devices with room store the channel (array share) already, a full device must take it.
             let Some(at) = (0..devices.len()).filter(is_new).max_by_key(|at| (left[*at], devices.len() - at))
             else {
                 break;

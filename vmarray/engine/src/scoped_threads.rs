@@ -8,8 +8,7 @@
 //! which the engine [sets](set_rule).
 //!
 //! This is no thread pool: a call uses the threads that are idle at that moment, and starts new ones if there
-//! are too few. So no call waits for another call's work, and a program may call from all its threads at
-//! once.
+//! are too few. So no call waits for another call's work, and all threads of a program may call.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -166,8 +166,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the number of elements of a page. Prefer a power of two, because with another length each access
-    /// needs a division.
+    /// Sets the number of elements of a page. Prefer a power of two: with another length each access divides.
     ///
     /// If the program uses neighbouring elements together, long pages use the bus better. Otherwise short
     /// pages waste less bandwidth.
@@ -368,8 +367,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Builds the array.
     ///
-    /// Allocates all device memory, and up to 16 MiB of the cache for each channel (share of a device).
-    /// Copies no elements.
+    /// Allocates all device memory, and up to 16 MiB of cache a channel (device share). Copies no elements.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),

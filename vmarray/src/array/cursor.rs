@@ -304,8 +304,8 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// The errors of [`PagedView::page`](crate::views::PagedView::page); the cursor releases the previous
-    /// page in any case.
+    /// The errors of [`PagedView::page`](crate::views::PagedView::page); the cursor releases the old page
+    /// anyway.
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let mut at = index.wrapping_sub(self.first);

@@ -181,8 +181,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         let mut result = None;
         self.latched(page, |held| {
-            // Lock-free accesses may continue, because this write is atomic or takes the element's sequence
-            // lock, as theirs do.
+            // Lock-free accesses may continue, because this write also is atomic or takes the sequence lock.
             let outcome = result.insert(write(held.element(at)));
             if !wrote(outcome) {
                 return 0;
@@ -371,8 +370,7 @@ impl<T: Element> ElementRange<'_, T> {
     unsafe fn reader(&self, into: &mut [T]) -> impl FnOnce(*const u8) -> Option<()> {
         assert!(into.len() == self.len, "the destination must have the length of the range");
         move |frame| {
-            // Without assembly, a racy copy accesses single bytes. In Rust, atomic accesses of different
-            // sizes must not race.
+            // Without assembly, a racy copy accesses single bytes. Rust forbids mixed-size races.
             if !racy::IN_ASSEMBLY {
                 return None;
             }

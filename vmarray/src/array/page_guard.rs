@@ -216,8 +216,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         HeldPart::take(self, cut, visit, true).map(PageMut::of)
     }
 
-    /// Returns the eviction priority for a scan of `pages` pages: new pages leave first beyond the cache
-    /// size.
+    /// Returns the eviction priority for a scan of `pages` pages: new ones leave first beyond the cache.
     pub(crate) fn scan(&self, pages: usize) -> Visit {
         if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
     }

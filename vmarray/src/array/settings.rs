@@ -1,5 +1,4 @@
-//! Settings of a new array, and the devices, channels (shares of devices) and page placement that follow from
-//! them.
+//! Settings of a new array, and the resulting devices, channels (shares of devices) and page placement.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! The join of two inputs of tuples. It processes one block of tuples of each input at a time, so a join
-//! needs limited RAM.
+//! The join of two inputs of tuples. To limit RAM, it processes a block of tuples of each input at a time.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

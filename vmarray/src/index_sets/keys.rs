@@ -20,8 +20,7 @@ pub(super) struct FoldedMultiply;
 impl KeyHash for FoldedMultiply {
     #[inline(always)]
     fn mix(hash: u64, value: u64) -> u64 {
-        // An odd multiplier with well mixed bits. Without the exclusive or (bits of the golden ratio), 0
-        // would map to 0.
+        // An odd multiplier with well mixed bits. Without the exclusive or (golden ratio), 0 would map to 0.
         const MULTIPLIER: u128 = 0xA076_1D64_78BD_642F;
         let product = u128::from(hash ^ value ^ 0x9E37_79B9_7F4A_7C15) * MULTIPLIER;
         product as u64 ^ (product >> 64) as u64

@@ -107,8 +107,7 @@ pub enum AnyDevice {
     Own(Arc<dyn Device>),
 }
 
-// Written out, because derived implementations are inlined: each dependent crate would then compile the code
-// of all devices.
+// Written out, because derived implementations are inlined: all dependent crates would compile all devices.
 impl fmt::Debug for AnyDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.device(), f)

@@ -395,8 +395,7 @@ impl Discovery {
         Ok(self)
     }
 
-    /// Opens a GPU once through each backend that supports it, as several devices that share the GPU's
-    /// memory. For tests.
+    /// Opens a GPU once through each backend that supports it, as devices that share its memory. For tests.
     #[must_use]
     pub fn allow_duplicates(mut self, allow: bool) -> Self {
         self.duplicates = allow;

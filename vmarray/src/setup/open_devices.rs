@@ -31,8 +31,7 @@ struct OpenCard {
 
 // A forked process takes none of these locks, because `inherited` returns an error from its calls first.
 
-/// The open GPUs. They stay open until the process ends or calls [`close_unused`]: opening takes up to a
-/// second.
+/// The open GPUs. They stay open until the process ends or calls [`close_unused`]: opening takes time.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
 /// The devices that the program [has set](set_devices).
 static SET: Mutex<Option<Vec<Arc<AnyDevice>>>> = Mutex::new(None);

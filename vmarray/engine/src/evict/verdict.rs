@@ -14,7 +14,6 @@ pub enum Verdict {
     Stop,
 }
 
-/// The callback of [`Evictor::victims`](super::Evictor::victims): gets a frame number and returns the
-/// caller's reply.
+/// The callback of [`Evictor::victims`](super::Evictor::victims): maps a frame number to the caller's reply.
 #[doc(hidden)]
 pub type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;

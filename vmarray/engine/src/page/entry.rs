@@ -1,8 +1,8 @@
 //! The page table's entry of one page, and all transitions of its atomic state word.
 //!
 //! Each method is a single read-modify-write of the state word, and may open or shut the gates. So the table
-//! in [`state`](super::state) and the methods here define the whole protocol. Other modules wait, copy pages
-//! and choose victims.
+//! in [`state`](super::state) and the methods here define the whole protocol. Other modules wait and copy
+//! pages.
 //!
 //! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else
 //! null. Only a holder of the page (pin, guard or `EXCLUSIVE`) opens a gate, and only with `EXCLUSIVE` the
@@ -52,8 +52,8 @@ pub enum Sweep {
     WriteBack(State),
 }
 
-/// The page table's entry of one page: the gates (for lock-free access), the state word, and the address of
-/// the page's frame.
+/// The page table's entry of one page: the gates (for lock-free access), the state word, and the frame's
+/// address.
 #[derive(Debug)]
 #[repr(C, align(32))]
 pub struct Entry {
@@ -127,8 +127,7 @@ impl Entry {
         self.write_gate.load(Ordering::Acquire)
     }
 
-    /// Applies `change` to the state by compare-and-swap. Repeats until it succeeds, or until `change`
-    /// returns an error.
+    /// Applies `change` to the state by compare-and-swap. Repeats until a success or an error of `change`.
     fn transition<E>(&self, mut change: impl FnMut(State) -> Result<u64, E>) -> Result<State, E> {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
@@ -312,9 +311,8 @@ impl Entry {
         self.change(|s| s.0 & !ZEROED);
     }
 
-    /// Makes new shared holders wait, because the calling thread wants the page exclusively. The thread then
-    /// retries until it gets the page, or [gives up](Self::give_up). No effect while a snapshot must read the
-    /// page.
+    /// Makes new shared holders wait, because the calling thread wants the page exclusively. It then retries
+    /// until it gets the page, or [gives up](Self::give_up). No effect while a snapshot must read the page.
     #[inline]
     pub fn set_writer_pending(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
@@ -359,8 +357,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Sets the initial state of the home slot (in device memory) of an unused page: contents (`HOME`), or
-    /// zeroes (`ZEROED`).
+    /// Sets the first state of an unused page's home slot (in device memory): contents (`HOME`) or `ZEROED`.
     #[inline]
     pub fn begin_with(&self, home: u64) {
         debug_assert!(home == HOME || home == ZEROED, "{home:x}");
@@ -398,8 +395,8 @@ impl Entry {
         self.lose_frame(EXCLUSIVE | if forget { HOME | ZEROED } else { 0 })
     }
 
-    /// Takes the frame from a page as [`unmap`](Self::unmap) does, but the caller keeps holding the page,
-    /// which is now absent.
+    /// Takes the frame from a page as [`unmap`](Self::unmap) does, but the caller still holds the absent
+    /// page.
     #[must_use]
     #[inline]
     pub fn unmap_and_keep(&self) -> bool {
@@ -428,8 +425,7 @@ impl Entry {
         state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }
 
-    /// Marks the page as unused for the next sweep of the victim search, unless its gates are open (for
-    /// lock-free access).
+    /// Marks the page as unused for the next sweep of the victim search, unless lock-free access is open.
     #[inline]
     pub fn forget_use(&self) {
         self.change(|s| s.0 & !USED);

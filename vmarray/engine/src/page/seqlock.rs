@@ -13,8 +13,8 @@ use super::sync::{AtomicU32, Ordering, fence};
 /// Elements whose addresses are in the same block of 2^10 bytes share a lock.
 #[cfg(not(loom))]
 const GRAIN_SHIFT: u32 = 10;
-/// 2^14 locks take 64 KiB. Two threads that write at random places use the same cache line of locks once in a
-/// thousand times.
+/// 2^14 locks take 64 KiB. Two threads that write at random places rarely (1 in 1000) use the same cache line
+/// of locks.
 #[cfg(not(loom))]
 const COUNT_SHIFT: u32 = 14;
 

@@ -179,8 +179,7 @@ pub fn count_hit(counter: HitCounter) {
     let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
-/// Slow form of [`read_lock_free`], for a caller that has tried that function: registers the thread, and
-/// issues a full fence.
+/// Slow form of [`read_lock_free`], if that failed: registers the thread, and issues a full fence.
 #[cold]
 pub fn read_fenced<R>(
     entry: &Entry,
@@ -211,8 +210,7 @@ pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) -> Option<R> {
-    // A registered thread has tried the quick access already, and would find the same shut gate (no lock-free
-    // access).
+    // A registered thread has tried the quick access already: the gate (lock-free access) was shut.
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }

@@ -82,8 +82,8 @@ pub struct PublishedChannel {
     pub stats: ChannelStats,
     /// RAM of the cache frames of the channel (share of a device), in bytes.
     pub cache_bytes: u64,
-    /// Page-locked RAM of the channel (share of a device) for cache frames and buffers, in bytes; 0 if the
-    /// cache is pageable.
+    /// Page-locked RAM of the channel (share of a device) for cache frames and buffers, in bytes; 0 if
+    /// pageable.
     pub pinned_bytes: u64,
     /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) exists.
     pub read_limit: Option<u64>,

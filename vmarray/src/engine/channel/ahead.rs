@@ -27,8 +27,7 @@ impl Channel {
         if ahead < most {
             return (most - ahead) as usize;
         }
-        // The count is only a hint, because a thread may record the use of a page late or never. So recount
-        // from time to time.
+        // The count is only a hint, because a thread may record the use of a page late or never: recount.
         if self.ahead.refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
             let shard = self.lock();
             let is_ahead =

@@ -69,11 +69,9 @@ impl Channel {
         }
     }
 
-    /// Serves requests whose pages have arrived, and submits further ones. If another thread does so, that
-    /// thread continues.
+    /// Serves requests whose pages have arrived, and submits others. A thread that already does so continues.
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
-        // Call wakers only after this function, because a waker is program code, which may need locks or
-        // frames held here.
+        // Call wakers only after this function, because they are program code that may need locks held here.
         let _deferral = DeferredWakes::begin();
         self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
@@ -418,8 +416,7 @@ impl Channel {
         if !self.sleep_on_pages(table, pages, serving) {
             return Stuck::Again;
         }
-        // Guards hold all frames, so requests could wait forever. Wake the tasks, whose polls return an
-        // error.
+        // Guards hold all frames, so requests could wait forever. Wake the tasks: polls return an error.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);

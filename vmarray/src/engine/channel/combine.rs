@@ -38,8 +38,8 @@ use crate::engine::page::{DeferredWakes, Holder, PageTable, State};
 /// Maximum bytes of one submission, unless a page is longer, so that the first page need not wait long for
 /// the last. Requests of tasks use this limit.
 pub(super) const BATCH_BYTES: usize = 2 << 20;
-/// Maximum bytes of one submission of threads whose cache has room for many batches. The bus idles less often
-/// with longer batches.
+/// Maximum bytes of one submission of threads whose cache has room for many batches. The bus then idles less
+/// often.
 const LONG_BATCH_BYTES: usize = 4 << 20;
 const LONG_BATCHES: usize = 32;
 /// Maximum number of submissions in flight. With one, the device would be idle between submissions.
@@ -56,8 +56,7 @@ pub(crate) enum LoadFor {
     Exclusive(Holder),
     /// No thread holds the page, because it was prefetched.
     Release,
-    /// No thread holds the page: the requesting tasks are [served](super::async_requests). It is evicted
-    /// next.
+    /// No thread holds the page: the requesting tasks are [served](super::async_requests). Evicted next.
     Leave,
 }
 
@@ -232,7 +231,7 @@ impl Channel {
             (_, next) = self.submit_batch(table, batch, |shard| {
                 shard.work.has_combiner = false;
                 // A waiting thread submits its own load, so the combiner continues only if no thread waits
-                // for a queued load.
+                // for one.
                 let are_unwatched = shard.work.queued_reads.is_empty()
                     && shard.work.queued.iter().all(|load| load.then == LoadFor::Release);
                 if shard.work.may_combine() && are_unwatched {
@@ -267,9 +266,8 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Wake threads that sleep for one of these pages, because one of these threads must finish
-                // the transfer. No thread can finish it before it is recorded below, because this thread
-                // holds the lock.
+                // Wake threads that sleep for one of these pages, because one must finish the transfer. No
+                // thread finishes it before it is recorded below: this thread holds the lock.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());

@@ -63,8 +63,7 @@ pub(super) struct ReadsBarred<'a> {
 impl<'a> ReadsBarred<'a> {
     /// Bars direct reads, and waits for threads that are reading. Call this before locking queues.
     pub(super) fn begin(mut gates: Vec<&'a DirectGate>) -> Self {
-        // All threads lock the gates (locks of direct reads) in the order of their addresses, so that they
-        // cannot deadlock.
+        // All threads lock the gates (locks of direct reads) in address order, to avoid deadlock.
         gates.sort_by_key(|gate| std::ptr::from_ref(*gate));
         gates.dedup_by_key(|gate| std::ptr::from_ref(*gate));
         gates.retain(|gate| gate.is_used.load(Ordering::Acquire));

@@ -1,5 +1,4 @@
-//! Reservation of cache frames for pages that tasks have requested, for a guard or a long read, until the
-//! task's next poll.
+//! Reservation of cache frames for pages that tasks requested for a guard or long read, until the next poll.
 //!
 //! The page that a task requested for a guard may arrive before the task's next poll. Its frame is then
 //! reserved: other threads can use, write or hold the page, but cannot evict it. Meanwhile the future counts
@@ -149,8 +148,8 @@ impl Channel {
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
                     self.quiesce(entry, before, HazardAccess::Writes);
-                    // The page is held shared, with shut gates (no lock-free access): it stays resident,
-                    // without writers.
+                    // The page is held shared, with shut gates (no lock-free access): it stays, without
+                    // writers.
                     let taken = request.take_kept(Some(self.held_bytes(entry)));
                     if entry.unshare(page::Holder::Pin) {
                         page::unpark(entry);

@@ -116,7 +116,7 @@ impl Channel {
 
     /// Phase 1 of a miss: takes a free frame. Returns `None` only if the caller does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
-        // The search releases the lock from time to time for other threads. Resume it for at most two CLOCK
+        // The search releases the lock from time to time for other threads. Resume it, for two CLOCK
         // revolutions in all.
         let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
         loop {

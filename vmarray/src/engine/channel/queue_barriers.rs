@@ -300,8 +300,7 @@ impl HomeQueues {
     ) -> Result<Ticket> {
         let mut others: Vec<&Self> =
             others.iter().copied().filter(|other| !std::ptr::eq(*other, self)).collect();
-        // All threads lock the channels (shares of devices) in the order of their addresses, so that they
-        // cannot deadlock.
+        // All threads lock the channels (shares of devices) in address order, to avoid deadlock.
         others.sort_by_key(|channel| std::ptr::from_ref(*channel));
         others.dedup_by_key(|channel| std::ptr::from_ref(*channel));
         let own = others.partition_point(|other| std::ptr::from_ref(*other) < self);
@@ -396,8 +395,7 @@ impl HomeQueues {
 
     /// Locks the order of several channels.
     fn lock_all<'q>(all: &[&'q Self]) -> Vec<(OrderGuard<'q, QueueBarriers>, OrderGuard<'q, LoadOrder>)> {
-        // All threads lock the channels (shares of devices) in the order of their addresses, so that they
-        // cannot deadlock.
+        // All threads lock the channels (shares of devices) in address order, to avoid deadlock.
         let mut sorted: Vec<usize> = (0..all.len()).collect();
         sorted.sort_by_key(|number| std::ptr::from_ref(all[*number]));
         let lock = |number: usize| (all[number].barriers.lock(), all[number].load_order.lock());

@@ -167,7 +167,7 @@ impl Channel {
             shard = self.lock();
         }
         // Submit queued loads first, to keep the device busy. Keep the lock, so that no other thread takes
-        // over these loads.
+        // them.
         self.combine_now(table, shard);
         self.wake(table, wakes);
         self.announce();

@@ -1,5 +1,4 @@
-//! Eviction in a channel (share of a device): chooses victims (cache frames to free), writes back dirty ones,
-//! and frees them.
+//! Eviction in a channel (share of a device): chooses, writes back and frees victims (cache frames to free).
 
 use std::mem;
 use std::ops::RangeInclusive;

@@ -1,5 +1,4 @@
-//! Write-back: submits copies of dirty pages from their cache frames to the pages' home slots (in device
-//! memory).
+//! Write-back: submits copies of dirty pages from cache frames to home slots (in device memory).
 
 use backend_api::Ticket;
 

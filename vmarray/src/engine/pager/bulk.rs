@@ -2,8 +2,7 @@
 //!
 //! The pager copies absent pages through [staging buffers](crate::engine::channel::Stage), so it needs no
 //! frames and no evictions. It reads and writes resident pages in their frames. The copying thread holds each
-//! page, so no other thread writes a home slot while this thread reads the slot, or reads it while this
-//! thread writes.
+//! page, so no other thread writes a home slot while this one reads the slot, or reads while this one writes.
 //!
 //! A range is divided by channel (share of a device). A [unit](Units) consists of consecutive pages of one
 //! channel, contiguous on the device, that fill a staging buffer. A single thread uses shorter units. Threads
@@ -318,8 +317,8 @@ impl BulkRead<'_, '_> {
         let mut run = 0;
         while run < wanted.len() {
             let (page, mut end) = (wanted[run].page(), run + 1);
-            // With a single channel (share of a device), adjacent pages are contiguous on the device too, so
-            // copy them as one.
+            // With a single channel (share of a device), adjacent pages are contiguous on the device, so copy
+            // them as one.
             while channels == 1
                 && wanted.get(end).is_some_and(|next| next.page() == page + (end - run) as u64)
             {

@@ -74,8 +74,7 @@ impl Pager {
             claims.iter_mut().for_each(HomeClaim::end_write);
             return Ok(());
         }
-        // Record that the home slots (in device memory) have lost their contents, before another thread can
-        // get these pages.
+        // Record that home slots (in device memory) have lost their contents, before releasing these pages.
         self.init_tracker.lose();
         let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
         pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))

@@ -29,8 +29,7 @@ impl Pager {
         if let Some(page) = self.identity.first_held(pages, is_exclusive) {
             keep(Err(ErrorKind::WouldDeadlock { page }.into()));
         }
-        // Submit the batches of all channels (shares of devices) before the first wait, so that all work at
-        // once.
+        // Submit the batches of all channels (device shares) before the first wait, so that all work at once.
         let mut tickets = Vec::new();
         for channel in &self.channels {
             let mut batch: Vec<Victim> = Vec::new();

@@ -1,5 +1,5 @@
-//! Snapshots: save the contents of all pages at one instant, while threads continue to write. A page is saved
-//! before it changes.
+//! Snapshots: save the contents of all pages at one instant, while threads write. A page is saved before it
+//! changes.
 //!
 //! A snapshot begins by *marking* all pages; from then on no thread takes a marked page to change it. Then
 //! the snapshot waits for threads that hold pages, for lock-free writers (by one barrier), and for scatters

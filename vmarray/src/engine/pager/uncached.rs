@@ -104,8 +104,8 @@ impl Pager {
 
     /// Writes bytes to the home slot of a held page, and releases the page.
     fn write_claimed(&self, mut claim: HomeClaim<'_>, offset: usize, bytes: &[u8]) -> Result<()> {
-        // If the copy fails, the home slot (in device memory) is undefined; threads read it only if it had
-        // contents before.
+        // If the copy fails, the home slot (in device memory) is undefined; threads read it if it had
+        // contents.
         claim.begin_write();
         self.channel(claim.page()).write_home(claim.page(), offset, bytes)?;
         claim.end_write();
