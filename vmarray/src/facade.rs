@@ -84,7 +84,7 @@ pub mod views {
 }
 
 pub mod order {
-    //! Sorting by keys, searches in sorted data, distinct elements, groups, and joins by key.
+    //! Sorting by keys, searches in sorted data, distinct elements, grouping and joins by key.
     //!
     //! All [views](crate::views) of a range implement [`Order`] and [`OrderMut`], which
     //! `use vmarray::prelude::*` imports. [`Sort::sort`](crate::views::Sort::sort) sorts plain numbers.

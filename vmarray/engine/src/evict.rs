@@ -97,7 +97,8 @@ pub enum Evictor {
 }
 
 impl Evictor {
-    /// Returns a policy for `frames` frames, and tracks none yet. Its memory grows with the inserted frames.
+    /// Returns a policy for `frames` frames, and tracks none yet. The policy's memory grows with the inserted
+    /// frames.
     pub fn new(policy: EvictionPolicy, frames: usize) -> Self {
         // Frame numbers have 32 bits. The lists need two more numbers, and one that means "none".
         assert!(frames < u32::MAX as usize - 2, "frame numbers must fit into 32 bits");

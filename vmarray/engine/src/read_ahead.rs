@@ -160,7 +160,8 @@ impl Memory {
         if stream.run < self.run_min || array.window_max == 0 {
             return None;
         }
-        // Half of the stream's prefetched pages (its window) are still unused. Prefetch later, in one batch.
+        // More than half of the stream's prefetched pages (its window) are still unused. Prefetch later, in
+        // one batch.
         if stream.ahead > stream.window / 2 {
             return None;
         }

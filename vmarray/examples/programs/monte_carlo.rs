@@ -46,7 +46,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
 
 pub fn check(on: &mut Setting) -> Result<()> {
     let (items, draws, seed) = (1 + on.below(1500), on.below(20) as u32, on.number() as u32);
-    // The host calls the same function as the kernel, because it is also an ordinary Rust function.
+    // The host calls the same function as the kernel, because a kernel function is an ordinary Rust function.
     let truth: Vec<u32> = (0..items as u32).map(|item| inside(item, draws, seed)).collect();
     let all = truth.iter().map(|hits| u64::from(*hits)).sum();
     assert_eq!(run(on, items, draws, seed)?, (all, truth));

@@ -168,8 +168,8 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Sets the number of elements of a page. Prefer a power of two: with another length each access divides.
     ///
-    /// If the program uses neighbouring elements together, long pages use the bus better. Otherwise short
-    /// pages waste less bandwidth.
+    /// If the program uses adjacent elements together, long pages use the bus better. Otherwise short pages
+    /// waste less bandwidth.
     ///
     /// The default is the power of two that gives a page of at most 64 KiB. If this process knows the
     /// [profiles](crate::profile::Profile) of the devices, the longest page of the profiles replaces 64 KiB,
@@ -194,7 +194,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the policy that chooses the pages to evict when the cache is full.
+    /// Sets the eviction policy, which chooses the pages to evict when the cache is full.
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.settings.common.eviction = policy;
         self

@@ -138,8 +138,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             if index / self.page_len() != page || index >= self.capacity() {
                 return 0;
             }
-            // Store the element as lock-free accesses do, because other threads may access its neighbours
-            // that way. No thread reads this element before `publish_len`, which is a release.
+            // Store the element by an atomic or locked write, because other threads may access adjacent
+            // elements. No thread reads this element before `publish_len`, which is a release.
             held.element(index % self.page_len()).store(value);
             self.publish_len(index + 1);
             pushed = Some(index);

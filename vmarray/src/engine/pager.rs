@@ -419,8 +419,8 @@ impl Pager {
     fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
             let held = self.acquire_or_want(Acquisition { page, then, fetch, stream }, wants)?;
-            // Acquiring the page cleared this thread's mark. A mark that is set now belongs to another
-            // thread.
+            // Acquiring the page cleared this thread's mark `WRITER_PENDING`. If it is set now, another
+            // thread set it.
             *wants = false;
             Ok(held)
         })

@@ -1,4 +1,5 @@
-//! Joins and groups of index sets on the devices that store the tuples, by sorting and binary search:
+//! Joins and grouping (by equal values) of index sets on the devices that store the tuples, by sorting and
+//! binary search:
 //!
 //! 1. The devices sort the keys of the second set together with the indices of their tuples.
 //! 2. A binary search finds the matching tuples of each tuple of the first set.

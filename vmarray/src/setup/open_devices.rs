@@ -132,7 +132,7 @@ pub fn close_unused() -> usize {
         return 0;
     }
     let slots: Vec<_> = CARDS.lock().iter().map(|card| Arc::clone(&card.slot)).collect();
-    // Skip a locked slot, because the thread that is opening its card will use it.
+    // Skip a locked list entry, because the thread that is opening its card will use it.
     let take_unused = |slot: &CardSlot| slot.try_lock()?.take_if(|device| Arc::strong_count(device) == 1);
     let unused: Vec<_> = slots.iter().filter_map(take_unused).collect();
     unused.len()

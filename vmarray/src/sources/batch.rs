@@ -150,7 +150,8 @@ struct PageBatch<'a, W> {
 
 impl<W> Drop for PageBatch<'_, W> {
     fn drop(&mut self) {
-        // Wait until no device work accesses the slots or the program's memory, before releasing the pages.
+        // Wait until no device work accesses the slots (pages on the device) or the program's memory, before
+        // releasing the pages.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
         for ticket in self.uploads.iter().chain(works) {
             let _ = self.channel.device().wait(*ticket);
@@ -197,7 +198,7 @@ impl<T: Element> SourceCore<T> {
         let channel = &self.channels[index];
         operation.prepare(channel, &self.run_of(channel, 0, index, 0));
         let mut pool = channel.pool.lock();
-        // Limit a batch to half of the slots, because two batches are in flight.
+        // Limit a batch to half of the slots (pages in device memory), because two batches are in flight.
         let most = (pool.slots() / 2).min(BATCH_BYTES / self.page_bytes()).clamp(1, BATCH_PAGES);
         let mut rest = RemainingPages { pages: self.pages_of_channel(index, range).peekable(), range, most };
         let overlaps = pool.slots() >= 2 * most;
@@ -281,7 +282,8 @@ impl<T: Element> SourceCore<T> {
                 copied += self.cuts.ranges(page, fetched).map(bytes).sum::<usize>() as u64;
                 channel.counters.misses.add(1);
             }
-            // Pages without a slot get theirs later, all in one step, so that these slots are contiguous.
+            // Pages without a slot (in device memory) get theirs later, all in one step, so that these slots
+            // are contiguous.
             let slot = entry.slot();
             if let Some(slot) = slot {
                 pool.touched(slot);

@@ -117,7 +117,8 @@ impl SourceChannel {
         let pool = SlotPool {
             pages: vec![NO_PAGE; slots],
             referenced: vec![false; slots],
-            // In reverse order, because `allocate` takes slots from the end of the list.
+            // In reverse order, because `allocate` takes slots (pages in device memory) from the end of the
+            // list.
             free: (0..slots as u32).rev().collect(),
             evictor: Evictor::new(policy, slots),
             staging: Staging::new(&device, &pinned, chunk_bytes),
@@ -256,7 +257,8 @@ impl SourceChannel {
                 self.land(staging.chunk(chunk), &batch);
                 Ok(())
             };
-        // This thread copies one batch from staging memory to the home while the device copies the next one.
+        // This thread copies one batch from staging memory to the program's memory while the device copies
+        // the next one.
         let mut former = None;
         for batch in batches(&pieces, staging.chunk_bytes()) {
             let chunk = staging.next()?;
@@ -321,7 +323,8 @@ impl SourceChannel {
         while slots.len() < want {
             let victims = self.victims(pool, entries, want - slots.len());
             if victims.is_empty() {
-                // Other threads hold the pages of all remaining slots, each for a moment, so let them run.
+                // Other threads hold the pages of all remaining slots (in device memory), each for a moment,
+                // so let them run.
                 std::thread::yield_now();
             } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
                 pool.free.append(&mut slots);

@@ -86,7 +86,8 @@ impl<T: Element> SourceFlushAsync<'_, T> {
         drop(guard);
         let Some(slot) = slot.filter(|_| blocks != 0) else { return Ok(()) };
         let page = PageBlocks { page, slot, blocks };
-        // Another page may get the slot before the copy ends. The page's version detects this.
+        // Another page may get the slot (in device memory) before the copy ends. The page's version detects
+        // this.
         let (buffer, ticket) = core.channel(page.page).start_to_read(page)?;
         self.under_way.push(Copy { ticket, buffer, page, version, asked: Asked::default() });
         Ok(())

@@ -318,17 +318,17 @@ impl Entry {
         self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
     }
 
-    /// Marks the page for a snapshot: from now on no thread takes the page to change it. The present holder
-    /// continues, and readers are not affected. Returns true if the caller must wake sleeping threads,
-    /// because their condition has changed.
+    /// Marks the page as still to be saved by a snapshot: from now on no thread takes the page to change it.
+    /// The present holder continues, and readers are not affected. Returns true if the caller must wake
+    /// sleeping threads, because their condition has changed.
     #[must_use]
     #[inline]
     pub fn begin_saving(&self) -> bool {
         self.change(|s| (s.0 | UNSAVED) & !(WRITER_PENDING | WAITED)).any(WAITED)
     }
 
-    /// Removes a snapshot's mark, so that threads may change the page again. Returns true if the caller must
-    /// wake sleeping threads.
+    /// Removes a snapshot's mark (page still to save), so that threads may change the page again. Returns
+    /// true if the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn end_saving(&self) -> bool {
@@ -467,9 +467,9 @@ impl Entry {
         self.change(|s| s.0 & !bits);
     }
 
-    /// Records that a snapshot has shut the write gate of a marked page, and that lock-free writes have
-    /// ended. A thread with guards may have removed the mark and opened the gate again; the next check of the
-    /// page handles this.
+    /// Records that a snapshot has shut the write gate of a marked (unsaved) page, and that lock-free writes
+    /// have ended. A thread with guards may have removed the mark and opened the gate again; the next check
+    /// of the page handles this.
     #[inline]
     pub fn quiet_unsaved(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });

@@ -80,8 +80,8 @@ impl HazardSlot {
     }
 }
 
-/// Waits until the slot announces no access of this kind to the page. The caller has shut the entry's gates,
-/// so no new lock-free access begins, and has then called [`barrier::heavy`].
+/// Waits until the hazard slot announces no access of this kind to the page. The caller has shut the entry's
+/// gates, so no new lock-free access begins, and has then called [`barrier::heavy`].
 pub fn drain(slot: &HazardSlot, entry: *const Entry, access: HazardAccess) {
     let mut turns = 0;
     while slot.names(entry, access) {

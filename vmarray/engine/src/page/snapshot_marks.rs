@@ -1,10 +1,11 @@
-//! Synchronization between a snapshot of an array and the threads that change the array's pages meanwhile.
+//! Synchronization between a snapshot of an array and the threads that change the array's pages meanwhile:
 //!
-//! A snapshot *marks* pages ([`UNSAVED`]): from then on no thread acquires a marked page to change it, unless
-//! the thread holds guards. Such a thread must not wait for a snapshot that might wait for these guards. So
-//! this thread *passes*: it removes the page's mark, and the snapshot marks that page again. The *instant* of
-//! the snapshot comes when all pages are marked and no thread holds a page exclusively. After the instant one
-//! thread *takes* each page, saves it, and removes its mark.
+//! 1. The snapshot *marks* all pages ([`UNSAVED`]). From then on no thread acquires a marked page to change
+//!    it.
+//! 2. A thread with guards must not wait for the snapshot, which may wait for these guards. So this thread
+//!    *passes*: it removes the page's mark, and the snapshot marks the page again.
+//! 3. The *instant* of the snapshot comes when all pages are marked and no thread holds one exclusively.
+//! 4. After the instant, one thread *takes* each page, saves it, and removes its mark.
 //!
 //! Successive snapshots of an array use the same bit of a page, so a mark alone does not say which snapshot
 //! has set it. A thread therefore waits for one snapshot, through its [`SnapshotMarks`].
@@ -70,7 +71,8 @@ struct Saving<S> {
     taken: Vec<AtomicU64>,
 }
 
-/// The state of one snapshot: its phase, its marks, and the saver `S` that writes pages to the destination.
+/// The state of one snapshot: its phase, the marks of unsaved pages, and the saver `S` that writes pages to
+/// the destination.
 #[derive(Debug)]
 pub struct SnapshotMarks<S> {
     marking: Mutex<Marking>,
@@ -103,13 +105,14 @@ impl<S> Snapshots<S> {
     pub fn begin(&self, may_wait: bool) -> Option<(Arc<SnapshotMarks<S>>, MutexGuard<'_, ()>)> {
         let making = if may_wait { self.making.lock() } else { self.making.try_lock()? };
         let marks = Arc::new(SnapshotMarks::new());
-        // Publish the snapshot before its first mark, so that a thread that finds a mark finds the snapshot.
+        // Publish the snapshot before its first mark, so that a thread that finds a marked (still unsaved)
+        // page also finds the snapshot.
         *self.current.lock() = Some(Arc::clone(&marks));
         Some((marks, making))
     }
 
     /// Ends the current snapshot of `count` pages: waits for threads that save pages, and removes the
-    /// remaining marks. Returns the saver, if there was one.
+    /// remaining marks (of unsaved pages). Returns the saver, if there was one.
     #[inline]
     pub fn end(&self, marks: &SnapshotMarks<S>, pages: &impl MarkedPages, count: u64) -> Option<S> {
         let saver = marks.stop_saving();
@@ -126,9 +129,9 @@ impl<S> Snapshots<S> {
         self.current.lock().clone()
     }
 
-    /// Waits until a marked page can be saved. The calling thread wants to change the page. It may have
-    /// guards, but holds no other pages. Returns the marks of the snapshot that saves the page, or `None` if
-    /// the thread must check the page again.
+    /// Waits until a marked (unsaved) page can be saved. The calling thread wants to change the page. It may
+    /// have guards, but holds no other pages. Returns the marks of the snapshot that saves the page, or
+    /// `None` if the thread must check the page again.
     pub fn await_instant(
         &self,
         pages: &impl MarkedPages,
@@ -136,7 +139,7 @@ impl<S> Snapshots<S> {
         holds_guards: bool,
     ) -> Option<Arc<SnapshotMarks<S>>> {
         let Some(marks) = self.current() else {
-            // The snapshot that set the mark has ended, so the page loses its mark soon.
+            // The snapshot that marked the page (to save it) has ended, so the page loses its mark soon.
             yield_now();
             return None;
         };
@@ -165,8 +168,8 @@ impl<S> SnapshotMarks<S> {
         }
     }
 
-    /// Marks all pages, and waits until no thread changes any: the instant of the snapshot. Returns the
-    /// number of pages; no thread adds a page while the second part of the result lives.
+    /// Marks all pages as unsaved, and waits until no thread changes any: the instant of the snapshot.
+    /// Returns the number of pages; no thread adds a page while the second part of the result lives.
     pub fn mark_all<'a, P: MarkedPages>(&self, pages: &'a P) -> (u64, P::FixedCount<'a>) {
         let (mut marked, mut passed) = (0, Vec::new());
         let mut count = pages.fix_count().0;
@@ -209,8 +212,8 @@ impl<S> SnapshotMarks<S> {
         pages.quiesce_marked(&open);
     }
 
-    /// Removes a page's mark for a thread that holds guards, if the instant of the snapshot has not come.
-    /// Otherwise returns false.
+    /// Removes a page's mark (still to save) for a thread that holds guards, if the instant of the snapshot
+    /// has not come. Otherwise returns false.
     pub fn pass(&self, pages: &impl MarkedPages, page: u64) -> bool {
         let mut marking = self.marking.lock();
         if marking.phase != Phase::Marking {
@@ -234,12 +237,12 @@ impl<S> SnapshotMarks<S> {
         self.turn_to(Phase::Saving);
     }
 
-    /// Saves a page by `save` and removes its mark. Returns false if another thread is saving the page, and
-    /// true also if the snapshot is over.
+    /// Saves a marked (unsaved) page by `save` and removes its mark. Returns false if another thread is
+    /// saving the page, and true also if the snapshot is over.
     #[inline]
     pub fn save_if_free(&self, pages: &impl MarkedPages, page: u64, save: impl FnOnce(&S)) -> bool {
-        // While this thread holds the lock `saving`, this snapshot cannot end. So the page's mark is from
-        // this snapshot, not from a later one.
+        // While this thread holds the lock `saving`, this snapshot cannot end. So the page's mark (still to
+        // save) is from this snapshot, not from a later one.
         let saving = self.saving.read();
         let Some(saving) = &*saving else { return true };
         if !saving.take(page) {
@@ -276,8 +279,8 @@ impl<S> SnapshotMarks<S> {
         self.saving.write().take().map(|saving| saving.saver)
     }
 
-    /// Returns true if the page with this state has a mark of this snapshot. The order of the two loads
-    /// matters: a thread that sees a later snapshot's mark also sees the end of this one.
+    /// Returns true if this snapshot has marked the page with this state, to save it. The order of the two
+    /// loads matters: a thread that sees a later snapshot's mark also sees the end of this one.
     #[inline]
     pub fn has_marked(&self, state: State) -> bool {
         state.any(UNSAVED) && !self.is_over.load(Ordering::Acquire)
@@ -315,7 +318,8 @@ impl<S> Saving<S> {
     }
 }
 
-/// Removes a page's mark. The caller has taken the page for saving, or prevents its snapshot from continuing.
+/// Removes a page's mark (still to save). The caller has taken the page for saving, or prevents its snapshot
+/// from continuing.
 #[inline]
 pub fn unmark(pages: &impl MarkedPages, page: u64) {
     if pages.entry(page).end_saving() {

@@ -89,8 +89,8 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // A thread that shuts a gate (forbids lock-free access) scans the slots after its own full fence. Either
-    // the scan finds this slot, or the gate was shut before this fence, and this thread sees it shut.
+    // A thread that shuts a gate (forbids lock-free access) scans the hazard slots after its own full fence.
+    // Either the scan finds this slot, or the gate was shut before this fence, and this thread sees it shut.
     fence(Ordering::SeqCst);
 }
 

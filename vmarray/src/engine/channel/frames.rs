@@ -327,7 +327,8 @@ impl Channel {
     /// Reports to the eviction policy that the frame now has this page.
     pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         self.newcomers.push((page, frame.index));
-        // Report some new pages to the policy now, so that no later thread has to report many at once.
+        // Report some new pages to the eviction policy now, so that no later thread has to report many at
+        // once.
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()
         {

@@ -229,7 +229,7 @@ impl HomeQueues {
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
         let QueueBarriers { readers, store_after_readers, .. } = order;
         readers.iter().try_for_each(|ticket| order_other(queue, *ticket, store_after_readers))?;
-        // The kernel runs in the first fetch queue, so that queue's reads need no barrier.
+        // The GPU kernel runs in the first fetch queue, so that queue's reads need no barrier.
         loads.reads[0] = None;
         order_all(queue, &loads.reads, &mut loads.after_reads)?;
         let ticket = submit(queue)?;
@@ -325,14 +325,14 @@ impl HomeQueues {
             if std::ptr::eq(other, self) {
                 continue;
             }
-            // Order all queues that write to the other channel's slots (pages in device memory) after the
+            // Order all queues that write to the other channel's slots (pages in device memory) after the GPU
             // kernel. If the kernel writes to these slots, also order all queues that read them.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
             let is_ordered = queues.all(|queue| queue.order_after(ticket).is_ok())
                 && (!is_written(other) || other.note_store_elsewhere(order, loads).is_ok());
             if !is_ordered {
-                // This device cannot order the queue after the kernel, so wait for the kernel here. Ignore
-                // the outcome, because the owner of the ticket gets it.
+                // This device cannot order the queue after the GPU kernel, so wait for the kernel here.
+                // Ignore the outcome, because the owner of the ticket gets it.
                 let _ = self.device.wait(ticket);
             }
         }
@@ -447,8 +447,8 @@ impl HomeQueues {
         for (of, (order, loads)) in all.iter().zip(&locked).filter(|_| !scatters.is_empty()) {
             let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
             before.extend(noted.flatten().chain(&order.readers));
-            // Other arrays' kernels that read these slots are ordered with the first fetch queue only, so
-            // submit an empty batch there as a marker.
+            // Other arrays' kernels that read these home slots (in device memory) are ordered with the first
+            // fetch queue only, so submit an empty batch there as a marker.
             match of.fetches.first().submit(&[]) {
                 Ok(marker) => {
                     of.fetches.note_submitted(0, marker);

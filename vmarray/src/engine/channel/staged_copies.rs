@@ -231,8 +231,8 @@ impl Channel {
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
-                    // Wake a sleeping thread of this group, which then waits for the group in the driver. If
-                    // no thread of the group sleeps, one of them will wait there anyway, so wake the thread
+                    // Wake a sleeping thread of this submission, which then waits for it in the driver. If no
+                    // thread of the submission sleeps, one of them will wait there anyway, so wake the thread
                     // of the next waiting copy instead.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());

@@ -362,8 +362,8 @@ impl Channel {
                 table.prefetch(later.page);
             }
             let entry = table.entry(load.page);
-            // Insert the page into the policy first, because the thread that claimed the page continues once
-            // the page is resident.
+            // Insert the page into the eviction policy first, because the thread that claimed the page
+            // continues once the page is resident.
             shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address();
             let is_waited_for = match load.then {

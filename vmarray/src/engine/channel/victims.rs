@@ -220,7 +220,8 @@ impl Channel {
 
     /// Removes a claimed page from the policy, and returns it as a victim.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
-        // Report new pages to the policy first. A late report would assign the freed frame to this page.
+        // Report new pages to the eviction policy first. A late report would assign the freed frame to this
+        // page.
         self.update_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }

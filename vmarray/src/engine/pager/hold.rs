@@ -196,7 +196,8 @@ impl Pager {
             loop {
                 match self.try_own_as_found(page) {
                     Ok(found) => {
-                        // Taking a resident page clears this thread's mark; an absent page keeps it.
+                        // Taking a resident page clears this thread's mark `WRITER_PENDING`; an absent page
+                        // keeps it.
                         *wants &= matches!(found, AsFound::Absent(_));
                         return Ok(found);
                     }
@@ -231,7 +232,7 @@ impl Pager {
     pub(crate) fn settle_alone(&self, pages: Range<u64>) -> Result<()> {
         self.settle(&pages)?;
         self.evict(&pages)?;
-        // Skip a read-only array: its pages need no mark, because its devices reject writes.
+        // Skip a read-only array: its pages need no mark as written, because its devices reject writes.
         for page in if self.is_read_only() { 0..0 } else { pages } {
             self.claim_home(page, Fetch::Contents)?;
             self.release_written(page);

@@ -1,13 +1,13 @@
-//! Snapshots: save the contents of all pages at one instant, while threads write. A page is saved before it
-//! changes.
+//! Snapshots: save the contents of all pages at one instant, while threads write.
 //!
-//! A snapshot begins by *marking* all pages; from then on no thread takes a marked page to change it. Then
-//! the snapshot waits for threads that hold pages, for lock-free writers (by one barrier), and for scatters
-//! (writes by index) that checked the marks before. When these waits end, the *instant* has come: the
-//! snapshot contains all earlier changes and no later one. From then on each page is saved once, by the
-//! thread that *takes* it: a thread of the snapshot, or a thread that wants to change the page. After the
-//! page is saved, this thread removes the mark. The protocol is in
-//! [`snapshot_marks`](crate::engine::page::SnapshotMarks).
+//! 1. The snapshot *marks* all pages. From then on no thread takes a marked page to change it.
+//! 2. It waits for threads that hold pages, for lock-free writers (by one barrier), and for scatters (writes
+//!    by index) that checked the marks before. Then the *instant* has come: the snapshot contains all earlier
+//!    changes and no later one.
+//! 3. Each page is saved once, before it changes: by a thread of the snapshot, or by a thread that wants to
+//!    change the page. This thread then removes the mark.
+//!
+//! The protocol is in [`snapshot_marks`](crate::engine::page::SnapshotMarks).
 
 use std::ops::Range;
 use std::sync::Arc;
