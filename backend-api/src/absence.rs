@@ -24,7 +24,7 @@ pub struct Absence {
 ///
 /// ```
 /// use backend_api::AbsenceKind;
-/// // The kind that needs attention; a missing driver is no fault.
+/// // This kind needs attention, unlike a missing driver.
 /// assert_eq!(AbsenceKind::Unusable.to_string(), "unusable");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -19,7 +19,7 @@ use crate::{
 /// let queue = Queue::new(&device)?;
 /// let ticket = queue.submit(&[])?;
 /// while device.poll(ticket)? == QueueProgress::Pending {
-///     // Time for other work.
+///     // Do other work here.
 /// }
 /// assert_eq!(device.poll(ticket)?, QueueProgress::Done);
 /// # Ok::<_, backend_api::Error>(())
@@ -38,7 +38,7 @@ pub enum QueueProgress {
 /// use backend_api::{Commit, DeviceBuffer, ErrorKind};
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(4 << 20)?);
-/// // Nothing can turn out to be missing later.
+/// // `Proven` memory exists after the call, so its later uses cannot fail.
 /// let _memory = DeviceBuffer::new(&device, 4 << 20, Commit::Proven)?;
 /// let error = DeviceBuffer::new(&device, 1, Commit::Lazy).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
@@ -154,7 +154,7 @@ pub trait Addresses: Send + Sync {
 /// conformance suite checks both. Wrappers forward methods by [`forward!`](crate::forward). A device that
 /// only stores pages implements the 14 required methods, and two kinds of [`Request`]: copies and fills.
 ///
-/// - Any thread may call any method at any time. `dyn Device` is a type.
+/// - Any thread may call any method at any time. The trait is dyn-compatible.
 /// - No method panics because of a caller's argument, a driver or a full device.
 /// - *Never blocks* means that a method does not wait for work of a queue, or for another thread's call into
 ///   a driver. It may take locks that are held only for moments, and query facts that the driver returns at
@@ -248,7 +248,7 @@ pub trait Addresses: Send + Sync {
 /// let (indices, answer) = (host.at(0), host.at(64));
 /// let search = Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer };
 /// device.submit(&queue, &Request::Search(&search))?;
-/// // New host memory is zeroed, so each moves elements 0 and 0 to or from the values.
+/// // New host memory is zeroed, so all indices are 0.
 /// let gather = Gather { elements: elements.into(), indices, count: 2, values: host.at(16) };
 /// device.submit(&queue, &Request::Gather(&gather))?;
 /// let scatter = Scatter { elements: elements.into(), indices, count: 1, values: host.at(17) };
@@ -276,7 +276,7 @@ pub trait Addresses: Send + Sync {
 /// let launch = Launch::new(&nothing, 10, Geometry::plain(0), host.at(0));
 /// device.prepare(&[Request::Launch(&launch)])?;
 /// device.wait(device.submit(&queue, &Request::Launch(&launch))?)?;
-/// // A device that interprets kernels knows of no registers.
+/// // A device that interprets kernels reports no registers.
 /// assert_eq!(device.kernel_facts(&launch).unwrap_err().kind(), ErrorKind::Unsupported);
 /// # Ok::<_, backend_api::Error>(())
 /// ```

@@ -9,7 +9,7 @@ use crate::DeviceSpan;
 /// ```
 /// use backend_api::{BufferHandle, Elements};
 /// let memory = BufferHandle::unique();
-/// // Eight structures of twelve bytes, after a header of four.
+/// // Eight structures of twelve bytes, after a header of four bytes.
 /// let elements = Elements { start: memory.at(4), count: 8, stride: 12 };
 /// assert_eq!(elements.count * elements.stride, 96);
 /// ```
@@ -30,7 +30,7 @@ pub struct Elements<'a> {
 /// let memory = BufferHandle::unique();
 /// let row = LaunchView::Run(Elements { start: memory.at(0), count: 5, stride: 4 });
 /// assert_eq!((row.count(), row.stride(), row.place(3)), (5, 4, Some((memory.at(0), 12))));
-/// // Pages of two elements, striped over two places.
+/// // Pages of two elements, striped over two positions.
 /// let bases = [memory.at(100), memory.at(200)];
 /// let striped = LaunchView::Striped { bases: &bases, page_len: 2, count: 7, stride: 4 };
 /// assert_eq!(striped.place(3), Some((memory.at(200), 4)));

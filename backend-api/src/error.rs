@@ -176,7 +176,7 @@ struct Context {
 /// assert_eq!((error.device(), error.driver()), (&*device.info().to_string(), None));
 /// assert!(error.detail().is_empty() && error.to_string().ends_with(error.advice()));
 ///
-/// // As a backend creates it, with the values that it knows.
+/// // A backend creates an error with all values that it knows.
 /// let full = Error::new(ErrorKind::OutOfMemory, "submit").with_bytes(800).with_available_bytes(500).with_offset(64);
 /// let full = full.with_driver(2, "OUT_OF_MEMORY").with_detail("no room").with_advice("make room").on(device.info());
 /// assert_eq!(full.driver().unwrap().code, 2);

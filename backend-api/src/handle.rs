@@ -19,7 +19,7 @@ use crate::id::{BufferId, HostId, QueueId};
 /// let ticket = device.submit(&queue, &Request::Copies(&[], None))?;
 /// assert_eq!(ticket.queue, queue.id());
 /// device.release_queue(queue);
-/// // A name alone is none that a device knows.
+/// // A device refuses a handle that it did not create.
 /// assert!(device.submit(&QueueHandle::unique(), &Request::Copies(&[], None)).is_err());
 /// # Ok::<_, backend_api::Error>(())
 /// ```

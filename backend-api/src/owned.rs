@@ -42,7 +42,7 @@ use crate::{
 /// let action = Action::Histogram { value: Value(1), filter: None, bins: 4, answer: host.at(16) };
 /// let geometry = Geometry::plain(0);
 /// queue.submit(&Compute { program: &program, sources: &[elements], geometry, action })?;
-/// // Element 8 comes to element 3, through host memory; then all of it is fetched.
+/// // Copy element 8 to element 3 through host memory, then download all elements.
 /// host.write(128, &8_u64.to_ne_bytes());
 /// host.write(136, &3_u64.to_ne_bytes());
 /// let (elements, values) = (elements.into(), host.at(144));
@@ -56,7 +56,7 @@ use crate::{
 /// host.read(160, &mut bytes);
 /// assert_eq!(bytes, [1, 2, 3, 3, 2, 3, 1, 2, 3]);
 ///
-/// // Calls of the device itself take the handle.
+/// // The device's own methods take the queue's handle.
 /// device.wait(device.submit(queue.handle(), &Request::Copies(&[], None))?)?;
 /// drop(other);
 /// assert_eq!(device.poll(ticket)?, QueueProgress::Done);
@@ -121,7 +121,7 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
 /// let memory = DeviceBuffer::new(&device, 600, Commit::Proven)?;
 /// assert!(DeviceBuffer::new(&device, 600, Commit::Proven).is_err(), "there is not enough for two");
 /// assert_eq!((memory.bytes(), memory.at(10).buffer()), (600, memory.id()));
-/// // A place may be anywhere; whether it is inside is checked when it is used.
+/// // A position may be out of bounds; each use checks the position.
 /// let fill = Fill { to: memory.at(599), bytes: 2, pattern: &[1] };
 /// assert_eq!(Queue::new(&device)?.submit(&fill).unwrap_err().kind(), ErrorKind::InvalidArgument);
 /// drop(memory);

@@ -72,7 +72,7 @@ impl Transfer<'_> {
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-/// // Whole and cut-off copies of a number of four bytes.
+/// // A whole and a truncated copy of a pattern of four bytes.
 /// queue.submit(&Fill { to: memory.at(0), bytes: 6, pattern: &[1, 2, 3, 4] })?;
 /// device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 6 }])?)?;
 /// let mut bytes = [0; 6];
@@ -164,7 +164,7 @@ impl Search<'_> {
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
 /// # queue.submit(&Fill { to: memory.at(0), bytes: 8, pattern: b"abcd" })?;
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-/// // Device memory holds `abcd` twice; the second of three values goes nowhere.
+/// // Device memory holds `abcd` twice. The device skips the second of three values.
 /// host.write(0, [0, LEFT_OUT, 2].map(u64::to_ne_bytes).as_flattened());
 /// host.write(24, b"xyz");
 /// let elements = Elements { start: memory.at(0), count: 4, stride: 1 };
@@ -187,7 +187,7 @@ pub const LEFT_OUT: u64 = u64::MAX;
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
 /// # queue.submit(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-/// // Device memory holds `aabbcc`. An element can be asked for any number of times.
+/// // Device memory holds `aabbcc`. A list may contain an index several times.
 /// host.write(0, [1_u64, 1, 2].map(u64::to_ne_bytes).as_flattened());
 /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
 /// let gather = Gather { elements: elements.into(), indices: host.at(0), count: 3, values: host.at(24) };
@@ -222,7 +222,7 @@ pub struct Gather<'a> {
 /// # let device = backend_host::HostDevice::new(1 << 20)?;
 /// # let (queue, memory) = (device.create_queue()?, device.allocate(64, Commit::Lazy)?);
 /// # let host = device.allocate_host(64, HostMemory::Pageable)?;
-/// // New host memory is zeroed: the index is 0, and there is no element 0 of none.
+/// // New host memory is zeroed, so the index is 0, which is out of bounds for 0 elements.
 /// let elements = |count| Elements { start: memory.at(0), count, stride: 2 };
 /// let (indices, values) = (host.at(0), host.at(16));
 /// let scatter = |count| Scatter { elements: elements(count).into(), indices, count: 1, values };

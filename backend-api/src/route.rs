@@ -10,9 +10,9 @@
 /// ```
 /// use backend_api::{Device, Request, Route};
 /// let device = backend_host::HostDevice::new(1 << 20)?;
-/// // There is nothing to choose from in host RAM.
+/// // A device in host RAM has only one method, so it lists no routes.
 /// assert!(device.routes().is_empty());
-/// // A device accepts any route, and takes another one if it does not support it.
+/// // A device accepts any route, but uses another one if it does not support the route.
 /// let ticket = device.submit(&device.create_queue()?, &Request::Copies(&[], Some(Route::Kernel)))?;
 /// assert!(device.wait(ticket).is_ok());
 /// # Ok::<_, backend_api::Error>(())
@@ -45,7 +45,7 @@ pub enum Route {
 /// assert_eq!(routing.download(20, 20 * 5000), Some(Route::Kernel), "of the same class");
 /// assert_eq!(routing.download(20, 20 << 20), None);
 /// assert_eq!(routing.upload(16, 16 * 4096), None, "directions are apart");
-/// // The last classes have no upper bound, and one piece has no class.
+/// // The last classes have no upper bound, and no class contains a single piece.
 /// let mut routing = Routing::only(Route::Batch);
 /// assert_eq!((routing.upload(5000, 5000 << 24), routing.upload(1, 8192)), (Some(Route::Batch), None));
 /// routing.set_upload(5000, 1 << 20, None);

@@ -23,14 +23,14 @@ use crate::{
 /// device.submit(queue.handle(), &request)?;
 /// queue.submit(&fill)?; // The same.
 ///
-/// // A device that stores pages knows copies and fills, and answers all other requests so:
+/// // A device that supports only copies and fills refuses all other requests with this error:
 /// assert_eq!(request.unsupported(device.info()).kind(), ErrorKind::Unsupported);
 /// # struct Nothing;
 /// # impl backend_api::Extents for Nothing {
 /// #     fn device_bytes(&self, _: backend_api::BufferId) -> Option<u64> { None }
 /// #     fn host_bytes(&self, _: backend_api::HostId) -> Option<u64> { None }
 /// # }
-/// // A device that knows of no memory.
+/// // `Nothing` is a device without memory, so the buffer is unknown.
 /// assert_eq!(request.check(&Nothing).unwrap_err().kind(), ErrorKind::UnknownHandle);
 /// # Ok::<_, backend_api::Error>(())
 /// ```

@@ -269,8 +269,7 @@ impl Victim {
         if shape.grows {
             if array.len() > GROWN_MAX {
                 let len = SplitMix64::new(self.life).index(GROWN_MAX);
-                // Record the new length before the truncation: from now on the elements after it may
-                // disappear.
+                // Record the new length before the truncation: from now on, elements beyond it may disappear.
                 known.synced(0).fetch_min(len as u64, Ordering::Relaxed);
                 array.truncate(len)?;
             }

@@ -333,7 +333,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
         let id = host.id();
         let is_there = |part: &WholeUnit| part.to.as_ref().is_some_and(|(of, ..)| *of == id);
         self.wait_for(self.checks.waiting(|_, check| check.concerns(is_there)));
-        // From here on no verification may read this memory, even if the work on it failed.
+        // From here on no verification may read this host memory, because the next steps release it.
         self.checks.supersede(&Ranges::all_of(id));
         self.hosts.write().remove(&id);
         self.inner.release_host(host);

@@ -100,7 +100,7 @@ pub enum Action<'a> {
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
 /// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, FieldStore, Type, Value};
-/// // The sum of ten numbers of 32 bits that follow one another.
+/// // The sum of ten contiguous 32-bit numbers.
 /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }, Instruction::Index])?;
 /// let memory = BufferHandle::unique();
 /// let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
@@ -233,13 +233,13 @@ impl<'a> Compute<'a> {
 ///
 /// ```
 /// use backend_api::expr::{Partial, Type};
-/// // Sums of integers, written as a kernel writes its answer, into room for more.
+/// // Two partial sums of integers in an answer. Words after the answer's end are ignored.
 /// let sums = [Partial::of_integers(2, 5), Partial::of_integers(1, -1)];
 /// let mut answer = Partial::answer(&sums);
 /// answer.extend([99, 99]);
 /// assert_eq!((Partial::list(&answer), Partial::sum_of_integers(&sums)), (sums.to_vec(), 4));
 /// assert_eq!(Partial::sum_of_floats(&[Partial::of_floats(1, 1.5), Partial::of_floats(3, -0.25)]), 1.25);
-/// // The least and the greatest of 8-bit numbers: -1 of element 7, and of equal ones the first.
+/// // The least number is -1 (element 7). The greatest is 3, first in element 2.
 /// let key = |bits| Type::I8.key(bits);
 /// let minus_one = Partial::of_extremes(4, (key(0xFF), 7), (key(3), 2));
 /// let extremes = [Partial::of_extremes(1, (key(3), 9), (key(3), 9)), minus_one];

@@ -12,7 +12,7 @@ use super::Type;
 ///     let program = Program::new(vec![byte.clone(), Instruction::Unary { op, of: Value(0) }])?;
 ///     Ok::<_, backend_api::Error>(evaluate_all(&program, 0, &[&[0xFE]])[1])
 /// };
-/// // Of -2: 2, 2, 1 and 7.
+/// // The results for the operand -2 are 2, 2, 1 and 7.
 /// let all = [Unary::Neg, Unary::Abs, Unary::Not, Unary::CountOnes];
 /// assert_eq!(all.map(|op| result(op).unwrap()), [2, 2, 1, 7]);
 /// assert!(Unary::Sqrt.takes(Type::F32) && !Unary::Sqrt.takes(Type::U8));

@@ -29,7 +29,7 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Unary, Value};
-/// // The negative of the literal, which is value 0, is value 1.
+/// // Value 0 is the literal, and value 1 is its negative.
 /// let literal = Instruction::Literal { of: Type::I32, bits: 7 };
 /// let program = Program::new(vec![literal.clone(), Instruction::Unary { op: Unary::Neg, of: Value(0) }])?;
 /// assert_eq!(program.instructions()[Value(0).at()], literal);

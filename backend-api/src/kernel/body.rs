@@ -161,7 +161,7 @@ impl TableDecl {
 ///
 /// ```
 /// use backend_api::kernel::{Access, Memory, Type, ViewDecl};
-/// // Of structures, the `f64` at byte 8 and the half-precision float at byte 16.
+/// // Two fields of a struct: an `f64` at byte 8, and a half-precision float at byte 16.
 /// let fields = vec![(8, Memory::Value(Type::F64)), (16, Memory::F16)];
 /// assert_eq!(ViewDecl { access: Access::Read, fields }.extent(), 18);
 /// ```

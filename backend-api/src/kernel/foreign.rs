@@ -172,14 +172,14 @@ impl Hash for Code {
 /// use backend_api::kernel::{NativeLaunch, NativeQueue};
 /// fn stream(launch: &NativeLaunch<'_>) -> Option<*mut std::ffi::c_void> {
 ///     match launch.queue {
-///         // On this thread the context is current.
+///         // The context is current on this thread.
 ///         NativeQueue::Cuda { stream, .. } => Some(stream),
 ///         _ => None,
 ///     }
 /// }
 /// # use backend_api::{expr::Geometry, kernel::NativeView};
 /// # use std::ptr::null_mut;
-/// // As a device makes it.
+/// // A device creates the launch as follows.
 /// let queue = NativeQueue::Cuda { context: null_mut(), stream: null_mut() };
 /// let views = [NativeView::new(0x7000_0000, 0, 100, 4)];
 /// assert!(stream(&NativeLaunch::new(queue, &views, 100, Geometry::plain(0), &[])).is_some());

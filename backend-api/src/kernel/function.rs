@@ -59,7 +59,7 @@ pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Optio
 /// let arguments = [[5_i32, -6], [3, 0]].map(|of| of.map(i32::to_ne_bytes).concat());
 /// assert_eq!(function.call_all(&[&arguments[0], &arguments[1]], &mut results, None).failures, 0);
 /// assert_eq!(results, *[28_i32, 36].map(i32::to_ne_bytes).concat());
-/// // By another form, as devices take it that compute with the processor.
+/// // Devices that compute on the CPU call the Rust function for the host.
 /// let halved = function.clone().named("halved").with_host(|_, results, _| {
 ///     results.fill(1);
 ///     None
@@ -71,7 +71,7 @@ pub type HostFunction = fn(arguments: &[&[u8]], results: &mut [u8], limit: Optio
 /// assert_eq!(timed.over_time(0, 7).over_time().map(|call| &*call.place), Some("file.rs:3"));
 /// // The function has no loop, so it needs no limit.
 /// assert_eq!(timed.time_limit(), None);
-/// // Its last operation writes nothing.
+/// // A body whose last operation writes no register is refused.
 /// let nothing = Body { code: vec![Op::Block { body: vec![] }], ..Body::default() };
 /// assert!(ScalarFunction::new(nothing, Vec::new()).is_err());
 /// # Ok::<_, backend_api::Error>(())

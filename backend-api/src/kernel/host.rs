@@ -51,7 +51,7 @@ pub type HostForm = fn(&HostItems<'_>) -> Report;
 /// // SAFETY: there are four elements of a byte each.
 /// let items = unsafe { HostItems::new(&launch, 2..4, [(&bases[..], 4, 1, 4)].into_iter()) };
 /// assert_eq!(see(&items), (4, 103, 9, 0, None));
-/// // Element 1 is another thread's.
+/// // Element 1 belongs to another item (thread).
 /// assert!(items.view(0).store(2, 0, 7_u8) && !items.view(0).store(1, 0, 7_u8));
 /// assert_eq!(bytes, [1, 2, 7, 4]);
 /// # Ok::<_, backend_api::Error>(())

@@ -93,10 +93,10 @@ impl Operation {
 /// assert_eq!(outcomes(fault().on_call(2))?, [true, false, true, true]);
 /// assert_eq!(outcomes(fault().from_call(3))?, [true, true, false, false]);
 /// assert_eq!(outcomes(fault().every(2))?, [true, false, true, false]);
-/// // Each by chance, decided by the seed. The call gives a ticket, and the ticket fails.
+/// // Random calls, given by the seed. The call succeeds, but its ticket fails.
 /// let chance = fault().with_chance(0.5, 42).reported_later();
 /// assert_eq!(outcomes(chance.clone())?, outcomes(chance)?);
-/// // In another queue; and the fifth call of any kind finds the device gone.
+/// // A rule for another queue never matches. The third call of any kind loses the device.
 /// assert_eq!(outcomes(fault().in_queue(second.create_queue()?.id()))?, [true; 4]);
 /// assert_eq!(outcomes(Fault::anywhere(ErrorKind::Lost).on_call(3))?, [true, true, false, false]);
 /// # Ok::<_, backend_api::Error>(())

@@ -92,8 +92,8 @@ fn user() -> u32 {
 ///
 /// On Unix, the process's effective user must own the folder and its files, and no other user may have write
 /// access. The folder must not be a link, and files must be regular. Accesses go through the open folder, so
-/// a user with write access to a parent folder cannot replace it. On other systems this type checks only the
-/// kinds of files; the permissions of the parent folder control write access.
+/// a user with write access to a parent folder cannot replace the folder. On other systems this type checks
+/// only the kinds of files; the permissions of the parent folder control write access.
 ///
 /// Any number of threads and processes can use one folder at the same time: a new file appears by a rename.
 ///

@@ -131,7 +131,7 @@ struct Lower {
 /// fn increment(out: &mut Own<u32>) {
 ///     out.set(out.get() + 1);
 /// }
-/// // Load, add, store; and the literals.
+/// // A load, an addition, a store, and literals.
 /// assert!(lower::<increment>()?.body.code.len() <= 5);
 /// # Ok::<_, vmarray_kernel::Error>(())
 /// ```

@@ -70,7 +70,7 @@ impl BodyTranslation<'_> {
             let number = self.constant_number(&ident.ident);
             return quote!(#k::Pattern::Constant(#number));
         }
-        // Translate the subpattern after `@` before the name is declared, because it cannot use the name.
+        // Translate the subpattern after `@` before the name is declared: the subpattern cannot use the name.
         let inner = match &ident.subpat {
             Some((_, inner)) => {
                 let inner = self.pattern(inner, false);

@@ -76,7 +76,7 @@ impl<T: Payload> ManagedMemory<T> {
 
 impl<T> Drop for ManagedMemory<T> {
     fn drop(&mut self) {
-        // If binding fails, the context is destroyed, and its memory is already free.
+        // If binding fails, the context is destroyed, and the memory of the context is already free.
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: this is the only owner, and all slices of it were dropped.
             let _ = unsafe { result::free_sync(self.pointer) };

@@ -281,7 +281,7 @@ impl MirrorCore {
             return CopyEnd::Copied;
         }
         if let Err(error) = self.bounce() {
-            // If this step fails, no device can copy to the spare, so treat the spare as lost.
+            // Without host memory for copies, no device can copy to the spare, so treat the spare as lost.
             self.lock().lose(target, &error);
             return CopyEnd::TargetLost;
         }

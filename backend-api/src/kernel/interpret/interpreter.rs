@@ -36,14 +36,14 @@ use crate::kernel::{TimeLimit, VerifiedKernel};
 /// let (mut input, mut output) = ([1, 2, 3], [0; 3]);
 /// let mut views = Slices::new(vec![(&mut input, 1), (&mut output, 1)]);
 /// let report = interpreter.run(&mut views)?;
-/// // The last item reads behind the end.
+/// // The last item reads beyond the end of the view.
 /// assert_eq!((report.failures, report.site, report.detail, report.item), (1, 4, 3, 2));
 /// assert_eq!(output, [7, 8, 5]);
-/// // The same in parts.
+/// // The same launch, run in parts.
 /// assert_eq!(interpreter.parts(), 3);
 /// let mut views = Slices::new(vec![(&mut input, 1), (&mut output, 1)]);
 /// assert_eq!(interpreter.run_part(0..2, &mut views)?.failures, 0);
-/// // Each failure by itself.
+/// // A report for each failed item.
 /// let failed = interpreter.reports(0..3, &mut views)?;
 /// assert_eq!((failed.len(), failed[0].item), (1, 2));
 /// # Ok::<_, backend_api::Error>(())

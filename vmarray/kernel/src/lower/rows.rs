@@ -24,7 +24,7 @@ impl Lower {
         let Some(starts) = self.views[view].starts else {
             return Err(self.unexpected("rows of this argument"));
         };
-        // Load the row's end before its start: for the first row out of bounds, only the end is missing.
+        // Load the row's end before its start: for a missing row `i`, the first failure is then at `i + 1`.
         let after = self.binary(Binary::Add, row, number(1));
         let end = self.view_element(starts, Some(after));
         let end = self.operand(&end)?;

@@ -16,7 +16,7 @@ use backend_api::kernel::{Memory, TableDecl, Type};
 ///     out.set(table[i].1 + ODD[i % 3] as f32);
 /// }
 /// let tables = lower::<pick>()?.tables;
-/// // The second parts of two tuples.
+/// // The scalars 1 and 3 are the second fields of the two tuples.
 /// assert_eq!(tables[1], TableSource::Parameter { parameter: 1, positions: vec![1, 3] });
 /// assert_eq!(tables[2], TableSource::Constant(vec![1, 3, 5]));
 /// # Ok::<_, vmarray_kernel::Error>(())
