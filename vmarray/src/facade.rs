@@ -301,7 +301,7 @@ pub mod home {
 
 #[cfg(feature = "host")]
 pub mod file {
-    //! Options of snapshots in files.
+    //! Options for saving an array to a file, as a snapshot.
     //!
     //! [`Builder::create`](crate::Builder::create) and [`open`](crate::Builder::open) make arrays in files;
     //! [`save`](crate::VirtualArray::save) and [`load`](crate::Builder::load) copy other arrays to files and

@@ -1,9 +1,9 @@
 //! Cursors and iterators over elements. They hold one page at a time, and move over the page's elements by
 //! raw pointers, which the compiler keeps in registers.
 //!
-//! A cursor, or each end of a double-ended iterator, owns the guard of its page in a `Box`. With the guard
-//! inline, calls that borrow the guard would force the whole cursor, with its pointers, into memory. The
-//! pointers become invalid with the guard, so the cursor clears them before it drops the guard.
+//! A cursor or an iterator owns the guard of its page in a `Box`. If the guard were a field, calls that
+//! borrow it would force the pointers next to it into memory. The pointers become invalid with the guard, so
+//! the cursor clears them before it drops the guard.
 
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -213,9 +213,9 @@ impl Entry {
     /// Takes an absent page exclusively for one thread or transfer. Returns the previous state, which shows
     /// if the home slot (in device memory) has contents.
     ///
-    /// `readers_stay` allows this while other threads read the home slot. It is correct for loading a page
-    /// that will be shared first. It is wrong for writing to the slot, and for loading a page that will be
-    /// written and possibly written back. The same holds until a snapshot has saved the page.
+    /// `readers_stay` allows this while other threads read the home slot, or while a snapshot must still save
+    /// the page. It is correct for loading a page that will be shared first. It is wrong for writing to the
+    /// slot, and for loading a page that will be written.
     #[inline]
     pub fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         let may_stay = |s: State| readers_stay || !(s.shared() || s.any(UNSAVED));

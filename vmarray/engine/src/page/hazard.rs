@@ -44,7 +44,8 @@ impl HazardSlot {
     /// reads, and calls [`leave_read`](Self::leave_read).
     ///
     /// The store is a release, like that of `leave_read`. A thread that waits for the end of one access may
-    /// see only the announcement of the next one, and must then see the end of the first.
+    /// see only the next announcement. The release ensures that this thread then also sees the effects of the
+    /// first access.
     #[inline(always)]
     pub fn enter_read(&self, entry: *const Entry) {
         self.reading.store(entry.addr(), Ordering::Release);

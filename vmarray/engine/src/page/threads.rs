@@ -298,7 +298,7 @@ pub mod counter {
         HitCounter(number)
     }
 
-    /// Returns a counter number for use by a later array.
+    /// Releases the number of a counter, so that a later array can use it.
     #[inline]
     pub fn release(HitCounter(number): HitCounter) {
         if (number as usize) < COUNTERS - 1 {

@@ -7,7 +7,8 @@ use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape, Store, StoreMut};
 use crate::shapes::nd::{NdShape, Segment};
 
-/// A view's shape that can have a boundary mode: a box, or a range as one with one axis. The trait is sealed.
+/// A view's shape that can have a boundary mode: a box, or a range (a box with one axis). The trait is
+/// sealed.
 ///
 /// ```
 /// use vmarray::prelude::*;
