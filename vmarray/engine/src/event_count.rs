@@ -61,8 +61,8 @@ impl EventCount {
     pub fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Take the lock once: a thread that is about to sleep holds it, so afterwards it sleeps or has
-            // checked the count again.
+            // Take the lock once: a thread that is about to sleep holds the lock, so afterwards it sleeps or
+            // has checked the count again.
             drop(self.sleep.lock());
             self.wake.notify_all();
         }

@@ -56,7 +56,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         (self.pager().table().len() as usize).saturating_mul(self.page_len()).min(self.max_len)
     }
 
-    /// Allocates device memory for `additional` more elements, without copying existing ones. Blocks.
+    /// Allocates device memory for `additional` more elements, without a copy of existing ones, and blocks.
     ///
     /// # Errors
     /// [`LengthLimit`](ErrorKind::LengthLimit), and [`Device`](ErrorKind::Device) if a device has too little

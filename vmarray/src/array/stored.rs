@@ -87,9 +87,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
     /// Caches pages of the array's files in the memory of GPUs, as a tier between the drive and the cache in
     /// RAM. Reads of frequently used pages that do not fit into RAM then have the speed of the bus. The
-    /// setting applies to arrays in files that this builder creates or opens, also read-only;
-    /// [`build`](Self::build) fails with [`FileRefused`](crate::ErrorKind::FileRefused). For a
-    /// [`FileDevice`](crate::store::FileDevice), set the tier when you create the device.
+    /// setting applies to arrays in files that this builder creates or opens, also read-only. With a tier,
+    /// [`build`](Self::build), which uses no files, fails with
+    /// [`FileRefused`](crate::ErrorKind::FileRefused). For a [`FileDevice`](crate::store::FileDevice), set
+    /// the tier when you create the device.
     ///
     /// The call that creates or opens the array allocates GPU memory. The tier skips a GPU that has too
     /// little memory or fails later, without an error: [`Tier::status`](crate::store::Tier::status) has the

@@ -43,20 +43,19 @@ pub enum Direction {
 ///
 /// # Measurement
 /// The measurement copies batches of scattered pages between page-locked RAM and the device, as an array
-/// does, with 2 MiB in a batch and two batches in flight. It copies from the device, to the device, and in
-/// both directions at once. A backend may have several [routes](crate::device::Route) for a batch, such as
-/// copy engines or kernels. The measurement compares each route with the backend's default route, by
-/// direction, number and length of the copies. The profile contains a route if the route was faster by a
-/// tenth in two measurements. It contains no routes at all if they slow down simultaneous copies in both
-/// directions.
+/// does, with 2 MiB in a batch and two batches in flight: from the device, to the device, and in both
+/// directions at once.
 ///
-/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that meets three conditions. The
-/// bandwidth with this page length is within 10 % of the greatest in both directions. The copy of a page
-/// takes at least as long as the array's own work for a miss. The copy of a single page longer than 64 KiB
-/// takes at most a quarter longer than the copy of 64 KiB.
-///
-/// The measurement also includes a copy and a search within the device's memory, and a copy within RAM by one
-/// thread. [`link`](Self::link) measures copies between devices.
+/// - *Routes*: A backend may have several [routes](crate::device::Route) for a batch, such as copy engines or
+///   kernels. The measurement compares each route with the backend's default route, by direction, number and
+///   length of the copies. The profile contains a route if the route was faster by a tenth in two
+///   measurements, but no routes if they slow down simultaneous copies in both directions.
+/// - *Page length*: the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that meets three conditions. The
+///   bandwidth is within 10 % of the greatest in both directions. The copy of a page takes at least as long
+///   as the array's own work for a miss. The copy of a single page longer than 64 KiB takes at most a quarter
+///   longer than the copy of 64 KiB.
+/// - *Other values*: a copy and a search within the device's memory, and a copy within RAM by one thread.
+///   [`link`](Self::link) measures copies between devices.
 ///
 /// The measurement of a device takes less than a second. It needs up to 32 MiB of device memory and 64 MiB of
 /// RAM. On discrete GPUs it briefly needs 256 MiB more, to exceed the caches of the GPU. Concurrent work on

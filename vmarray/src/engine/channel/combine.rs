@@ -230,8 +230,7 @@ impl Channel {
         while let Some(batch) = next {
             (_, next) = self.submit_batch(table, batch, |shard| {
                 shard.work.has_combiner = false;
-                // A waiting thread submits its own load, so the combiner continues only if no thread waits
-                // for one.
+                // A waiting thread submits its own load, so the combiner continues only if no thread waits.
                 let are_unwatched = shard.work.queued_reads.is_empty()
                     && shard.work.queued.iter().all(|load| load.then == LoadFor::Release);
                 if shard.work.may_combine() && are_unwatched {

@@ -90,7 +90,7 @@ impl ReservedFrames {
         if request.is_for_guard() {
             *self.guards.entry(frame).or_default() += 1;
         } else {
-            // Add the frame before the answer, because then the task may release the frame at once.
+            // Add the frame first, because the task may release the frame right after the answer.
             self.for_reads.add(frame);
         }
         let waker = request.answer(RequestAnswer::Reserved(frame));

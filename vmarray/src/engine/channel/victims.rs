@@ -96,8 +96,8 @@ impl Channel {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // Write back more dirty pages than needed, so that later threads do not wait: if the clean victims
-        // were written back earlier, most other pages are probably dirty.
+        // Clean victims are mostly pages written back earlier, so most other pages are probably dirty. Write
+        // back more than needed, so that later threads do not wait.
         let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);

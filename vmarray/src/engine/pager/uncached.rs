@@ -104,8 +104,7 @@ impl Pager {
 
     /// Writes bytes to the home slot of a held page, and releases the page.
     fn write_claimed(&self, mut claim: HomeClaim<'_>, offset: usize, bytes: &[u8]) -> Result<()> {
-        // If the copy fails, the home slot (in device memory) is undefined; threads read it if it had
-        // contents.
+        // The copy may fail, so first record that the home slot (in device memory) is unspecified.
         claim.begin_write();
         self.channel(claim.page()).write_home(claim.page(), offset, bytes)?;
         claim.end_write();
