@@ -151,8 +151,9 @@ pub trait Addresses: Send + Sync {
 /// A GPU, or a substitute for one, such as host RAM or a file. A backend implements this trait.
 ///
 /// The [crate's documentation](crate) states the rules for all methods; each method lists its own rules. The
-/// conformance suite checks both. Wrappers forward methods by [`forward!`](crate::forward). A device that
-/// only stores pages implements the 14 required methods, and two kinds of [`Request`]: copies and fills.
+/// conformance suite checks all of these rules. Wrappers forward methods by [`forward!`](crate::forward). A
+/// device that only stores pages implements the 14 required methods, and two kinds of [`Request`]: copies and
+/// fills.
 ///
 /// - Any thread may call any method at any time. The trait is dyn-compatible.
 /// - No method panics because of a caller's argument, a driver or a full device.

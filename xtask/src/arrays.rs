@@ -96,8 +96,8 @@ pub struct BenchArgs {
 }
 
 /// Runs the benchmarks of two builds, and prints the ratio of NEW's times to OLD's times: the median and its
-/// 95 % confidence interval. Also prints the ratio of OLD to itself. Marks the rows whose interval is not
-/// below 1.03.
+/// 95 % confidence interval. Also prints the ratio of OLD to itself. Marks the workloads whose interval is
+/// not below 1.03.
 #[derive(clap::Args, Debug)]
 pub struct CompareArgs {
     /// An xtask of the earlier commit, built by `cargo build --profile quick -p xtask --features array`.
@@ -120,7 +120,8 @@ pub struct GateArgs {
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
-    /// Two Pythons with the package of the previous commit and of this one: measures rows of the package too.
+    /// Two Pythons with the package of the previous commit and of this one: measures workloads of the package
+    /// too.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     pub python: Vec<PathBuf>,
     /// Devices to use, as for `bench`.

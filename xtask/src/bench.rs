@@ -37,8 +37,8 @@ mod suite;
 #[cfg(feature = "array")]
 mod workloads;
 
-/// Returns the names of the families of workloads that have a row whose name begins with one of `only`. If
-/// `only` is empty, returns all families.
+/// Returns the names of the families of workloads that have a workload whose name begins with one of `only`.
+/// If `only` is empty, returns all families.
 #[cfg(feature = "array")]
 pub fn families(only: &[String]) -> Vec<&'static str> {
     let is_wanted = |name: &&str| {

@@ -3,8 +3,8 @@
 //!
 //! The command only checks that examples exist; `cargo test --doc` compiles and runs them. A function must
 //! occur in an example of its own, of its type, trait or module, or of a function of the same name to which
-//! its documentation links. Functions of the crates in [`TYPES_ALONE`] need none. Rustdoc's JSON, which is
-//! unstable, lists the public items.
+//! its documentation links. Functions of the crates in [`TYPES_ALONE`] need no example. Rustdoc's JSON, which
+//! is unstable, lists the public items.
 
 use crate::api::Records;
 use crate::project;

@@ -99,7 +99,7 @@ impl Judged {
     fn of(times: &Times) -> Self {
         let speed = speed(times);
         let noise = times.noise();
-        // If a time is NaN, this comparison is false, and the row is not judged.
+        // If a time is NaN, this comparison is false, and the row (measured workload) is not judged.
         let is_judged = noise <= NOISE_MOST;
         Self { speed, noise, is_judged, has_failed: is_judged && speed[2] < ROW_LEAST }
     }
@@ -220,9 +220,10 @@ fn measure(args: &GateArgs) -> Result<BTreeMap<String, Times>> {
     for name in FIRST_CALLS {
         turns::first_calls(&|which| in_turns(programs[which], &[name], &options), &mut add)?;
     }
-    // The rows of one family share arrays, so that one process measures them all.
+    // The rows (workloads) of one family share arrays, so that one process measures them all.
     for family in ROWS.chunk_by(|a, b| a.split('/').next() == b.split('/').next()) {
-        // Pass `--threads 1` for rows of one thread, so that the benchmark sets up no rows with more threads.
+        // Pass `--threads 1` if the family's rows use one thread, so that no rows with more threads are set
+        // up.
         let is_alone = ONE_THREAD.iter().any(|name| family[0].starts_with(name));
         let threads = if is_alone { &["--threads".into(), "1".into()][..] } else { &[] };
         let options = [&options, threads].concat();

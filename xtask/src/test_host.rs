@@ -50,7 +50,7 @@ pub fn run(args: Args) -> Result<()> {
 /// Makes the commands of `sh` compile the workspace's crates with clippy's driver, a compiler that also
 /// lints. So one build serves lints and tests.
 pub fn lints(sh: &Shell) -> [xshell::PushEnv<'_>; 2] {
-    // Encode the lint arguments in the form in which `cargo clippy` passes them to its driver.
+    // Encode the lint arguments in the form in which `cargo clippy` passes them to `clippy-driver`.
     let arguments = ["-D", "warnings"].map(|argument| format!("{argument}__CLIPPY_HACKERY__")).concat();
     [sh.push_env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), sh.push_env("CLIPPY_ARGS", arguments)]
 }

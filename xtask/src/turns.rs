@@ -24,7 +24,7 @@ const OUTSIDE: usize = 2;
 const TURN: (f64, usize) = (0.1, 4);
 /// The maximum number of turns of a process. A row with little noise takes one.
 const TURNS: usize = 4;
-/// The noise above which the command measures a row again. A row that stays noisier is not judged.
+/// The noise above which the command measures a row (workload) again. A row that stays noisier is not judged.
 pub const NOISE_MOST: f64 = 0.05;
 
 /// The times of the programs OLD and NEW for one row (workload), one for each process.
@@ -60,7 +60,7 @@ impl Times {
         Self { old: least(&self.old, &other.old), new: least(&self.new, &other.new) }
     }
 
-    /// Returns the geometric mean of several rows' times, process by process.
+    /// Returns the geometric mean of the times of several rows (workloads), for each process separately.
     pub fn mean(rows: &[&Self]) -> Self {
         let mean = |of: fn(&Self) -> &[f64; PROCESSES]| {
             std::array::from_fn(|process| {
@@ -230,9 +230,9 @@ impl Processes {
     }
 }
 
-/// Measures the rows whose names `is_wanted` accepts, alternately by processes of two programs. `command`
-/// returns the command of OLD for 0, and of NEW for 1. Calls `measured` with the times of each row. Measures
-/// a noisy row again while `has_time` returns true.
+/// Measures the rows (workloads) whose names `is_wanted` accepts, alternately by processes of two programs.
+/// `command` returns the command of the program OLD for 0, and of NEW for 1. Calls `measured` with the times
+/// of each row. Measures a noisy row again while `has_time` returns true.
 pub fn rows(
     command: &dyn Fn(usize) -> Command,
     is_wanted: &dyn Fn(&str) -> bool,
@@ -256,8 +256,8 @@ pub fn rows(
     Ok(())
 }
 
-/// Measures the first row of two programs, once in each process. Processes that are not measured run first,
-/// so that the caches on disk have the kernels of both programs.
+/// Measures the first row (workload) of two programs, once in each of several processes. First runs both
+/// programs unmeasured, so that the caches on disk contain their compiled kernels.
 pub fn first_calls(
     command: &dyn Fn(usize) -> Command,
     measured: &mut dyn FnMut(String, Times),

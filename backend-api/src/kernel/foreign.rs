@@ -162,11 +162,11 @@ impl Hash for Code {
 
 /// A launch with the driver's own handles, as the argument of the function of [`Code::submit`].
 ///
-/// The function must submit work only to this queue, and leave the queue and the current context as they are.
-/// The queue runs the work after the launch's dependencies and before later work. The device holds a lock of
-/// the queue during the call, so the function must not call this library, and should not panic. The work may
-/// write only to views that the kernel declares as written. The pointers are valid during the call; the
-/// memory is valid until the submitted work is done.
+/// The function must submit work only to this [queue](Self::queue), and must not change the queue or the
+/// current context. The queue runs the work after the launch's dependencies and before later work. The device
+/// holds a lock of the queue during the call, so the function must not call this library, and should not
+/// panic. The work may write only to views that the kernel declares as written. The pointers are valid during
+/// the call; the memory is valid until the submitted work is done.
 ///
 /// ```
 /// use backend_api::kernel::{NativeLaunch, NativeQueue};

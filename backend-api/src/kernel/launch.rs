@@ -85,7 +85,7 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Creates a launch without views, parameters, tables, budget, time limit and private heap.
+    /// Creates a launch without views, parameters, tables, limits of iterations and time, and private heap.
     #[must_use]
     pub const fn new(
         kernel: &'a VerifiedKernel,

@@ -22,7 +22,7 @@ pub struct Report {
     /// if no item failed.
     pub site: u32,
     /// Detail of the reported failure: the index that was out of bounds, the detail of
-    /// [`Op::Fail`](super::Op::Fail), the budget of a loop, or the bytes of
+    /// [`Op::Fail`](super::Op::Fail), the budget (maximum number of iterations) of a loop, or the bytes of
     /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). 0 if no item failed.
     pub detail: u64,
     /// Element index of the reported item. 0 if no item failed.

@@ -142,7 +142,7 @@ impl Account {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Counts `bytes` more bytes as allocated, until the caller drops the returned share.
+    /// Counts `bytes` more bytes as allocated, until the caller drops the returned [`AccountShare`].
     ///
     /// `most` is the device's capacity in bytes. `available` must return the number of free bytes, given the
     /// number of allocated bytes.

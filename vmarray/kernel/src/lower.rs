@@ -275,14 +275,14 @@ impl Lower {
         let form = self.form.clone();
         let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
         if !self.tile.is_empty() {
-            // If groups are tiles of the result, items beyond its edges run too. A branch must skip their
+            // If groups compute tiles of the result, items beyond the edges run too. A branch must skip their
             // writes.
             self.is_inside = inside.take();
         }
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
             if matches!(parameter.kind, ParameterKind::Rows(_)) {
-                // Remove the argument for the starts of rows, for which the function has no parameter.
+                // Remove the argument with the start index of each row: the function has no parameter for it.
                 arguments.pop();
             }
             if matches!(parameter.kind, ParameterKind::Group(..)) && !self.has_group {

@@ -9,7 +9,7 @@ use syn::{Expr, Ident, Path, Token};
 /// columns]`.
 pub struct AttributeArguments {
     library: TokenStream,
-    /// The group length: a number of items, or the extents of a tile.
+    /// The group length: a number of items (GPU threads), or the extents of a tile of the result.
     pub group: Option<Expr>,
 }
 

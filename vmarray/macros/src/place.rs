@@ -66,8 +66,8 @@ impl BodyTranslation<'_> {
         let k = located(&self.k, span);
         let star = is_reference.then(|| quote!(*));
         let tree = |[of, at]: [&TokenStream; 2]| self.lined(span, quote!(#k::TreeExpr::Index(&#of, &#at)));
-        // rustc reports a wrong index type only if the index comes first. This order is safe for a plain
-        // place, whose evaluation has no side effects.
+        // rustc reports a wrong index type only if the index comes first. This order is safe if the indexed
+        // expression is a path or a field, whose evaluation has no side effects.
         let is_plain = matches!(bare(&index.expr), Expr::Path(_) | Expr::Field(_));
         let rust = |[of, at]: [&TokenStream; 2]| {
             if is_plain {

@@ -1,5 +1,5 @@
 //! Runs the three jobs of the demo program: the genome store, the Mandelbrot image, and the filtered image.
-//! They use the threads of the current rayon pool.
+//! The jobs use the threads of the current rayon pool.
 
 use crate::filter;
 use crate::genome::Genome;

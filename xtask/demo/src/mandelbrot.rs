@@ -1,6 +1,7 @@
 //! The demo's second job: threads compute a Mandelbrot image in tiles, in an array of one word per pixel.
 //!
-//! It uses only unfused additions and multiplications of `f64`, so every machine computes the same numbers.
+//! The computation uses only unfused additions and multiplications of `f64`, so every machine computes the
+//! same numbers.
 
 use crate::image::Image;
 use anyhow::Result;

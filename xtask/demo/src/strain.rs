@@ -1,4 +1,4 @@
-//! Strains: copies of a genome that differ from it by point mutations at seeded places.
+//! Strains: copies of a genome with point mutations, whose random positions a seed determines.
 //!
 //! Strain 0 is the genome itself. Each other strain has exactly one changed base in each block of 1024 bases;
 //! if that base is a gap or an N, the block is unchanged. Padding between records counts as bases.

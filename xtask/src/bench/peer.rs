@@ -53,7 +53,7 @@ fn parse(text: &str) -> (Results, Vec<&str>) {
     (results, others)
 }
 
-/// Adds the program's results to the rows of the same name and unit. Prints results that have no such row.
+/// Adds the program's results to the rows (workloads) of the same name and unit. Prints all other results.
 pub fn join(rows: &mut [Row], results: &Results) {
     for (name, (unit, values)) in results {
         let row = rows.iter_mut().find(|row| row.name == *name && row.unit.symbol() == unit);

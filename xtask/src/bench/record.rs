@@ -51,9 +51,10 @@ pub enum Role {
 /// The result of one contender (the array, other software or a limit) in a workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// Name of the contender: one of `CONTENDERS` in `bench/report.rs`, or the name of a program.
+    /// Name of the contender (the array or its alternative): one of `CONTENDERS` in `bench/report.rs`, or the
+    /// name of a program.
     pub name: String,
-    /// The version of the contender, if it is a program or a driver.
+    /// The version, if the contender is a program or a driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     pub role: Role,
@@ -66,7 +67,7 @@ pub struct Entry {
 pub struct Row {
     /// Name of the workload: family, operation, sizes and threads, separated by `/`.
     pub name: String,
-    /// Unit of all numbers in the row.
+    /// Unit of all results of the workload.
     pub unit: Unit,
     /// Number and length of the repetitions.
     #[serde(skip)]
@@ -74,7 +75,7 @@ pub struct Row {
     /// True if only the array is measured, each time that the parent process requests it (see `turns`).
     #[serde(skip)]
     pub is_in_turns: bool,
-    /// The results of the contenders. The array is the first if it was measured.
+    /// The results of the array (first, if it was measured), of other software, and of limits.
     pub entries: Vec<Entry>,
     /// Further numbers by name: copies, bytes, busy cores.
     #[serde(default)]
@@ -106,8 +107,8 @@ impl Row {
         })
     }
 
-    /// Returns the share of the limit that the array reaches. If the row has several limits, the lowest of
-    /// them counts.
+    /// Returns the array's speed as a part of the limit's. If the workload has several limits, the lowest
+    /// counts.
     pub fn share_of_limit(&self) -> Option<f64> {
         let limits = self.ratios().filter(|(entry, _)| entry.role == Role::Limit);
         limits.map(|(_, ratio)| ratio).max_by(f64::total_cmp)

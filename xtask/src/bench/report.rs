@@ -4,7 +4,7 @@ use super::record::digits;
 use super::results::{Role, Row};
 use std::fmt::Write;
 
-/// The name and the description of each contender.
+/// The name and the description of each contender: the array, other software, and limits.
 pub const CONTENDERS: [(&str, &str); 28] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
@@ -38,13 +38,13 @@ pub const CONTENDERS: [(&str, &str); 28] = [
     ("advised", "settings as the devices' profiles advise"),
     ("best", "the best settings found by hand"),
 ];
-/// Returns the description of a contender.
+/// Returns the description of a contender (the array, other software or a limit).
 pub fn meaning(contender: &str) -> Option<&'static str> {
     CONTENDERS.iter().find(|(name, _)| *name == contender).map(|(_, meaning)| *meaning)
 }
 
-/// Formats a row as text: its name, the array's result with its spread, and each other result with the factor
-/// by which the array is faster.
+/// Formats the results of a workload as text: its name, the array's result with its spread, and each other
+/// result with the factor by which the array is faster.
 pub fn line(row: &Row) -> String {
     let unit = row.unit.symbol();
     let mut line = format!("{:46}", row.name);

@@ -8,7 +8,8 @@ use anyhow::Result;
 use vmarray::stats::ChannelStats;
 use vmarray::{Element, VirtualArray};
 
-/// A contender for alternating measurements: its name, its role, and a function that runs one repetition.
+/// A contender (the array or other software) for alternating measurements: its name, its role, and a function
+/// that runs one repetition.
 pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
 
 impl Row {
@@ -23,7 +24,7 @@ impl Row {
         turns::serve(&self.name, || Ok(time(self.unit.of(&run()?))))
     }
 
-    /// Measures a contender, and adds its result to the row.
+    /// Measures a contender (the array or other software), and adds its result to the row of the workload.
     pub fn measure(
         &mut self,
         name: &'static str,
@@ -43,8 +44,8 @@ impl Row {
         Ok(series)
     }
 
-    /// Measures contenders alternately, so that changes of the machine's speed affect all of them. Each
-    /// contender runs once as a warm-up, and then as often as the effort requires.
+    /// Measures contenders (the array and other software) alternately, so that changes of the machine's speed
+    /// affect all of them. Each contender runs once as a warm-up, and then as often as `effort` requires.
     pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
         if self.is_in_turns {
             let ours = contenders.iter_mut().find(|(_, role, _)| *role == Role::Ours);
@@ -106,7 +107,7 @@ impl Row {
         ]);
     }
 
-    /// Adds further named numbers to the row, if they are finite.
+    /// Adds further named numbers to the results of the workload, if they are finite.
     pub fn count(&mut self, counts: impl IntoIterator<Item = (&'static str, f64)>) {
         let counts = counts.into_iter().filter(|(_, value)| value.is_finite());
         self.counts.extend(counts.map(|(name, value)| (name.into(), value)));
@@ -117,7 +118,7 @@ impl Row {
         self.measure(name, Role::Alternative, run).map(drop)
     }
 
-    /// Adds a limit that was measured before, in this row's unit.
+    /// Adds a limit that was measured before, in the unit of this workload.
     pub fn limit(&mut self, name: &'static str, summary: Result<Summary>) -> Result<()> {
         self.add(name, Role::Limit, summary?);
         Ok(())

@@ -1,4 +1,4 @@
-//! Setup of a benchmark run: devices, sizes, numbers of threads and times.
+//! Setup of a benchmark run: its devices, the sizes of its arrays, its numbers of threads, and its durations.
 
 use super::elements::Payload;
 use super::measure::{Effort, on_threads};
@@ -23,7 +23,7 @@ pub struct Setup {
     pub checksums: bool,
     /// The number and length of repetitions.
     pub effort: Effort,
-    /// The number and length of repetitions for families with many rows, or with little noise.
+    /// The number and length of repetitions for families with many workloads, or with little noise.
     pub brief: Effort,
     /// Length in bytes of the single large array, for sequential reads and writes.
     pub large_bytes: usize,

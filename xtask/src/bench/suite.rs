@@ -19,7 +19,7 @@ pub struct Bench {
     pub plain: Plain,
     /// Prefixes of the workloads to run; all if empty.
     pub only: Vec<String>,
-    /// The rows that were measured so far.
+    /// The workloads that were measured so far, with their results.
     pub measured: Measurements,
 }
 
@@ -39,8 +39,8 @@ impl Bench {
         ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
     }
 
-    /// Measures a workload, if it is selected. `fill` measures the contenders, and adds their results to the
-    /// row.
+    /// Measures a workload, if it is selected. `fill` measures the array and other software, and adds their
+    /// results to the row.
     pub fn row(
         &mut self,
         name: impl Into<String>,

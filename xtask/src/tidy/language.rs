@@ -28,7 +28,7 @@ struct Word {
     budget: usize,
 }
 
-/// The budget of each word and its goal, and the paths that are exempt from the check.
+/// The budget (maximum number of lines) and the goal of each word, and the paths that the check skips.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
@@ -81,7 +81,7 @@ impl Budget {
         Ok(counts)
     }
 
-    /// Returns an error message for each word that more lines contain than its budget allows.
+    /// Returns an error message for each word that occurs in more lines than its budget and its goal allow.
     pub fn faults(&self, counts: &Counts) -> Vec<String> {
         let exceeds = |word: &Word, count: usize| count > word.budget && counts.rate(count) > word.goal;
         let found = self.word.iter().zip(&counts.words).filter(|((_, word), count)| exceeds(word, **count));
@@ -95,7 +95,8 @@ impl Budget {
         found.map(sentence).collect()
     }
 
-    /// Returns a note that names all budgets above the present counts; empty if there are none.
+    /// Returns a note with the words whose budgets (line limits) exceed the present counts; empty if there
+    /// are none.
     pub fn slack(&self, counts: &Counts) -> String {
         let below = self.word.iter().zip(&counts.words).filter(|((_, word), count)| **count < word.budget);
         let list: Vec<_> =

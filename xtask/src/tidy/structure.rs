@@ -126,7 +126,7 @@ impl Budget {
         ]
     }
 
-    /// Returns an error message for each number that exceeds the budget.
+    /// Returns an error message for each count that exceeds its allowed maximum.
     pub fn faults(&self, present: &Self) -> Vec<String> {
         let mut faults = Vec::new();
         for ((what, allowed), (_, present)) in self.tables().into_iter().zip(present.tables()) {
@@ -140,7 +140,8 @@ impl Budget {
         faults
     }
 
-    /// Returns a note that names all budgets above the present counts; empty if there are none.
+    /// Returns a note with the counts whose allowed maximum exceeds the present value; empty if there are
+    /// none.
     pub fn slack(&self, present: &Self) -> String {
         let below =
             self.tables().into_iter().zip(present.tables()).flat_map(|((_, allowed), (_, present))| {

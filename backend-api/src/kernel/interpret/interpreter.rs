@@ -70,8 +70,8 @@ pub struct Interpreter<'a> {
 }
 
 impl<'a> Interpreter<'a> {
-    /// Creates an interpreter without parameters, tables, budget, time limit and private heap. The caller
-    /// sets the fields that its launch needs.
+    /// Creates an interpreter without parameters, tables, limits of iterations and time, and private heap.
+    /// The caller sets the fields that its launch needs.
     #[must_use]
     pub fn new(kernel: &'a VerifiedKernel, items: u64, geometry: Geometry) -> Self {
         Self {

@@ -27,7 +27,7 @@ impl Lower {
         }
     }
 
-    /// Inlines the body of a function in the place of a call.
+    /// Inlines the body of a function instead of a call.
     pub fn inline(&mut self, definition: Definition, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         let tree = definition.tree;
         let mut frame = InlineFrame::new(definition);

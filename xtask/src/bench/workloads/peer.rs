@@ -1,5 +1,5 @@
 //! Benchmark workloads that a comparable program runs too: with equal element sizes, page lengths, threads,
-//! and sizes of array and cache. A command template starts the program. It must print lines of `name value
+//! and sizes of array and cache. A command template starts the program, which must print lines of `name value
 //! unit` with the names used here.
 
 use super::{bulk, random};

@@ -85,7 +85,8 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
     let threads = |threads: usize, seconds: f64, get: &(dyn Fn(usize) -> Result<()> + Sync)| {
         on_threads(threads, |thread| {
             until(seconds, 16, || {
-                // Continue where the previous repetition ended, so that each contender reads other elements.
+                // Continue where the previous repetition ended, so that each contender (array or other
+                // software) reads other elements.
                 let at = next[thread].fetch_add(1, Ordering::Relaxed);
                 get(lists[thread][at % DRAWN])
             })
