@@ -390,7 +390,10 @@ pub(super) fn items_append_their_values(cx: &Context<'_>) {
             (items - room) as u64,
             "each item that found no room must fail: {report:?}"
         );
-        assert!((room as u64..items as u64).contains(&report.detail) && report.site > 0, "{report:?}");
+        assert!(
+            (room as u64..items as u64).contains(&report.detail) && report.site > 0,
+            "wrong report of a full list: {report:?}"
+        );
         let contents = scene.contents();
         assert_eq!(words(&contents[8..16]), [items as u64], "the list must count all appended elements");
         let mut appended = words(&contents[64..64 + room * 8]);

@@ -186,7 +186,7 @@ pub(super) fn elements_in_pages(
         });
         let what =
             format!("{count} elements of {stride} bytes in pages of {page_len} at {} places", bases.len());
-        assert_holds(&format!("gathered of {what}"), &host, values, &expected.collect::<Vec<_>>());
+        assert_holds(&format!("values gathered from {what}"), &host, values, &expected.collect::<Vec<_>>());
 
         let indices = different_indices(stride, WANTED.min(count as usize), count as usize);
         let new = cx.noise(stride + page_len, indices.len() * size);

@@ -297,7 +297,7 @@ fn prepare(cx: &Context<'_>, scene: &Scene<'_>, cases: &[Case]) {
         let requests: Vec<_> = launches.iter().map(Request::from).collect();
         match cx.device().prepare(&requests) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
-            prepared => prepared.unwrap_or_else(|error| panic!("preparing kernels: {error}")),
+            prepared => prepared.unwrap_or_else(|error| panic!("the preparation of kernels failed: {error}")),
         }
     }
 }

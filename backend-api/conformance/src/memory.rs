@@ -294,7 +294,10 @@ pub(super) fn a_full_device_says_so_and_goes_on(cx: &Context<'_>) {
             "wrong kind of error for an allocation on a full device: {error}"
         );
         assert_eq!(error.bytes(), Some(piece), "{error}");
-        assert!(error.available_bytes().is_some_and(|available| available < piece), "{error}");
+        assert!(
+            error.available_bytes().is_some_and(|available| available < piece),
+            "wrong available bytes: {error}"
+        );
         scene.submit(&[scene.upload(0, 1, 4095)]);
         scene.assert_as_expected("a copy on a full device");
         held.pop();

@@ -84,7 +84,7 @@ pub(super) fn order_after_carries_effects_between_queues(cx: &Context<'_>) {
     let mut last: Option<Ticket> = None;
     let then = |queue: usize, last: Option<Ticket>| {
         if let Some(last) = last {
-            queues[queue].order_after(last).expect("an order between queues must succeed");
+            queues[queue].order_after(last).expect("`order_after` must accept a ticket of another queue");
         }
         &queues[queue]
     };
@@ -114,7 +114,7 @@ pub(super) fn order_after_several_tickets_waits_for_all(cx: &Context<'_>) {
         for (i, (queue, memory)) in sources.iter().enumerate() {
             let pattern = [round * 3 + i as u8, 0x11];
             sink.order_after(cx.fill(queue, memory, PART, &pattern))
-                .expect("an order between queues must succeed");
+                .expect("`order_after` must accept a ticket of another queue");
         }
         let places = (0..3).map(|i| host.at(i * PART)).zip(&sources);
         let downloads: Vec<_> = places
@@ -122,7 +122,7 @@ pub(super) fn order_after_several_tickets_waits_for_all(cx: &Context<'_>) {
             .collect();
         let done = sink.submit(&downloads).expect("the downloads must succeed");
         for (queue, _) in &sources {
-            queue.order_after(done).expect("an order between queues must succeed");
+            queue.order_after(done).expect("`order_after` must accept a ticket of another queue");
         }
         cx.wait(done);
         let expected: Vec<u8> =
@@ -137,7 +137,7 @@ pub(super) fn order_after_in_both_directions_does_not_block(cx: &Context<'_>) {
     for round in 0..200_u32 {
         for queue in [&a, &b] {
             if let Some(last) = last {
-                queue.order_after(last).expect("an order between queues must succeed");
+                queue.order_after(last).expect("`order_after` must accept a ticket of another queue");
             }
             last = Some(cx.fill(queue, &memory, 4096, &round.to_le_bytes()));
         }
@@ -160,17 +160,17 @@ pub(super) fn order_after_takes_any_ticket_of_the_device(cx: &Context<'_>) {
     let done = other.submit(&[]).expect("an empty batch must succeed");
     cx.wait(done);
     let before = scene.submit(&[scene.upload(0, 0, 10)]);
-    scene.queue.order_after(done).expect("an order after finished work must succeed");
-    scene.queue.order_after(done).expect("a second order after the same ticket must succeed");
-    scene.queue.order_after(before).expect("an order after the queue's own work must succeed");
+    scene.queue.order_after(done).expect("`order_after` must accept a ticket of finished work");
+    scene.queue.order_after(done).expect("`order_after` must accept the same ticket again");
+    scene.queue.order_after(before).expect("`order_after` must accept a ticket of its own queue");
     let failing = indexed::failing_gather(cx, &other);
     let failed = failing.ticket;
-    scene.queue.order_after(failed).expect("an order after work that fails must succeed");
+    scene.queue.order_after(failed).expect("`order_after` must accept a ticket of work that fails");
     let after = scene.submit(&[scene.upload(10, 10, 20)]);
     assert_eq!(after.value, before.value + 1, "`order_after` must not issue a ticket");
     scene.assert_as_expected("work ordered after finished work, its own queue's work, and failed work");
     assert_refused("a wait for failed work", cx.device().wait(failed), ErrorKind::KernelFailed);
-    scene.queue.order_after(failed).expect("an order after failed work must succeed");
+    scene.queue.order_after(failed).expect("`order_after` must accept a ticket of failed work");
     scene.submit(&[scene.upload(30, 30, 40)]);
     scene.assert_as_expected("work ordered after failed work");
 }

@@ -130,7 +130,7 @@ fn work_is_ordered_after_tickets_of_a_peer(cx: &Pair<'_>) {
     let (theirs, ours) = (cx.peer.queue(), cx.own.queue());
     for round in 1..10_u8 {
         let written = cx.peer.fill(&theirs, &peer, BYTES, &[round]);
-        ours.order_after(written).expect("an order after work of an accessible peer must succeed");
+        ours.order_after(written).expect("`order_after` must accept a ticket of an accessible peer");
         cx.own.wait(copy(&ours, peer.at(0), own.at(0), BYTES).expect("the copy must succeed"));
         assert_memory(
             &cx.own,

@@ -265,7 +265,7 @@ pub(super) fn malformed_requests_are_refused(cx: &Context<'_>) {
         }
     }
     if !cx.knows(&["search", "gather", "scatter"]) {
-        return scene.assert_as_expected("after malformed fills");
+        return scene.assert_as_expected("memory after malformed fills");
     }
     let search = |stride, field_offset, value: &[u8], answer| {
         let elements = Elements { start: at, count: 1, stride };
@@ -296,7 +296,7 @@ pub(super) fn malformed_requests_are_refused(cx: &Context<'_>) {
         let request = Gather { elements: elements.into(), indices: host, count: 0, values: host };
         assert_refuses("elements of 0 bytes", queue, request);
     }
-    scene.assert_as_expected("after malformed requests");
+    scene.assert_as_expected("memory after malformed requests");
 }
 
 pub(super) fn internal_copies_that_overlap_are_refused(cx: &Context<'_>) {

@@ -248,7 +248,7 @@ impl<'a> Scene<'a> {
     #[track_caller]
     pub fn go_on_in(&mut self, queue: Queue<dyn Device>) -> Queue<dyn Device> {
         if let Some(last) = self.last {
-            queue.order_after(last).expect("an order between queues of one device must succeed");
+            queue.order_after(last).expect("`order_after` must accept a ticket of another queue");
         }
         std::mem::replace(&mut self.queue, queue)
     }

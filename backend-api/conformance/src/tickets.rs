@@ -144,7 +144,7 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable(cx: &Context<'_>) {
     for ticket in [first, failing.ticket, last] {
         let progress =
             cx.device().poll(ticket).expect("the poll of a ticket of a released queue must succeed");
-        assert_eq!(progress, QueueProgress::Done, "{ticket:?}");
+        assert_eq!(progress, QueueProgress::Done, "{ticket:?} of a released queue is not done");
         cx.wait(ticket);
         let woken = Woken::new();
         cx.device().wake(ticket, woken.waker.clone());

@@ -399,7 +399,9 @@ impl Check<'_> {
             Place::View { view, offset, .. } => {
                 let access = self.field(view, offset, Memory::Value(found))?;
                 if access != Access::Atomic {
-                    let detail = format!("view {view} has the access {access:?}, but an atomic needs Atomic");
+                    let detail = format!(
+                        "view {view} has the access {access:?}, but an atomic needs the access Atomic"
+                    );
                     return Err(self.error(detail));
                 }
             }
@@ -543,7 +545,7 @@ mod tests {
         );
         let place = Place::View { view: 1, at, offset: 0 };
         let atomic = Op::Atomic { op: Rmw::Add, to: None, place, value: at, scope: Scope::Device };
-        refused(vec![atomic], "but an atomic needs Atomic");
+        refused(vec![atomic], "but an atomic needs the access Atomic");
         let place = Place::Array { array: 0, at };
         let release = |to| Op::Atomic { op: Rmw::Release, to, place, value: at, scope: Scope::Group };
         refused(vec![release(Some(at))], "an atomic release has no result register");

@@ -92,7 +92,7 @@ pub fn run(args: BenchArgs) -> Result<()> {
         times.iter().map(|(name, time)| format!("{name} {time:.1}")).collect::<Vec<_>>().join(", ")
     );
     println!("{} workloads in {:.1} s", bench.measured.rows.len(), start.elapsed().as_secs_f64());
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+    if failed.is_empty() { Ok(()) } else { bail!("these workloads failed: {}", failed.join(", ")) }
 }
 
 /// The command line of this run, without paths of files.
