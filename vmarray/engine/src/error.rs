@@ -745,7 +745,7 @@ pub fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }
 }
 
-/// Returns the error of [`expect_len`]. A separate function, so that callers pay one comparison.
+/// Returns the error for an index outside of an array. A separate function, so that callers stay short.
 #[doc(hidden)]
 #[cold]
 #[inline(never)]

@@ -117,7 +117,7 @@ impl Pager {
         let mut frames = frames.into_iter();
         for page in wanted {
             let entry = self.table.entry(page);
-            // If another thread uses this page, its frame is kept for the next page.
+            // First use a frame whose earlier page was loaded or used by another thread.
             let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
             match entry.try_claim_absent(true) {
                 Ok(before) if before.has(HOME) => {

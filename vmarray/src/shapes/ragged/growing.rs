@@ -58,7 +58,8 @@ impl<T: Element, D: Device> Growing<T, D> {
             return Ok(());
         }
         let (Some(builder), true) = (&self.builder, len > self.array.max_len()) else {
-            // Reserve at most twice the length, because a writer has two such arrays.
+            // Reserve at most twice the length, to leave memory for the writer's other array and for other
+            // writers.
             let twice = present.saturating_mul(2).min(self.array.max_len());
             if twice <= len || self.array.reserve_exactly_for(twice).is_err() {
                 self.array.reserve_exactly_for(len)?;
