@@ -1,5 +1,6 @@
 //! Measures a profile of each device, and prints the profile and the time of the measurement. Then prints a
-//! table of copy speeds for each route: alone, as the backend chooses, and as the profile chooses.
+//! table of copy speeds for each route (copy engine or kernel): alone, as the backend chooses, and as the
+//! profile chooses.
 //!
 //!     cargo run --release -p vmarray --example 12_profile [-- DEVICES [SECONDS]]
 //!

@@ -260,7 +260,7 @@ pub mod discovery {
 
 pub mod profile {
     //! Measured speed of a device, the basis of [`Placement`](crate::Placement) by bandwidth and of the
-    //! choice of copy routes.
+    //! choice of copy routes (copy engines or kernels).
 
     pub use crate::setup::profile::{Direction, Profile};
 }

@@ -1,5 +1,6 @@
 //! Breadth-first search: the distance of each node of a graph from the first node. Each launch runs one
-//! work-item for each node of the frontier; the work-item appends unvisited neighbours to the next frontier.
+//! work-item (GPU thread) for each node of the frontier; the work-item appends unvisited neighbours to the
+//! next frontier.
 
 use crate::setting::{Setting, starts_of};
 use vmarray::kernel::{Anywhere, Append, Appended, Own, Shared};

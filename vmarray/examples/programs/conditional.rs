@@ -37,7 +37,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
     limited::run((1.0, &mut samples))?;
     println!("    limited: {:?}", samples.to_vec(..)?);
     assert_eq!(samples.to_vec(..)?, [0.5, -1.25, 2.0, -0.25, 4.5]);
-    // The same by an expression: negative samples become zero.
+    // An expression can do the same: negative samples become zero.
     let x = Field::whole();
     samples.assign_where(.., x.lt(0.0), x.set(0.0))?;
     assert_eq!(samples.to_vec(..)?, [0.5, 0.0, 2.0, 0.0, 4.5]);

@@ -1,5 +1,5 @@
-//! The product of two matrices, as in the samples of C++ AMP: one work-item for each element of the result,
-//! first without tiles in work-group memory, then with them.
+//! The product of two matrices, as in the samples of C++ AMP: one work-item (GPU thread) for each element of
+//! the result, first without tiles in work-group memory, then with them.
 
 use crate::setting::Setting;
 use vmarray::kernel::{Anywhere, At, Group, Own};

@@ -1,5 +1,5 @@
-//! A median filter of 13 by 13 points, with mirrored borders. Each work-item allocates memory for its 169
-//! points and selects the median there.
+//! A median filter of 13 by 13 points, with mirrored borders. Each work-item (GPU thread) allocates memory
+//! for its 169 points and selects the median there.
 
 use crate::setting::Setting;
 use vmarray::boundary::Mirror;

@@ -1,5 +1,6 @@
-//! Monte Carlo: estimates π by random points. Each random number is a function of the work-item's index and
-//! the number of the draw. So the generator has no state, and the order of work-items has no effect.
+//! Monte Carlo: estimates π by random points. Each random number is a function of the index of the work-item
+//! (GPU thread) and the number of the draw. So the generator has no state, and the order of work-items has no
+//! effect.
 
 use crate::setting::Setting;
 use vmarray::kernel::{

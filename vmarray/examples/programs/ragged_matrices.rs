@@ -22,7 +22,7 @@ pub fn show(on: &mut Setting) -> Result<()> {
     add_row(&matrices, 0, 1)?;
     println!("    {:?}", matrices.to_vecs()?);
     assert_eq!(matrices.row(0)?.to_vec(..)?, [11.0, 22.0, 33.0, 44.0]);
-    // Both calls fail: in a kernel, no work-item may write elements that other work-items read.
+    // Both calls fail: in a kernel, no work-item (GPU thread) may write elements that other work-items read.
     assert!(add_row(&matrices, 0, 0).is_err() && add_row(&matrices, 0, 2).is_err());
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! Quiescing pages: waits until all running lock-free accesses to some pages have ended. The caller has shut
-//! the pages' gates (words that allow such accesses) before, so no new one begins.
+//! the pages' gates (words that allow such accesses) before, so no new access begins.
 
 use super::entry::Entry;
 use super::hazard::HazardAccess;
