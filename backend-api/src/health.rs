@@ -32,7 +32,7 @@ pub struct CardHealth {
     pub remap_pending: Option<bool>,
     /// True if the GPU could not replace a row.
     pub remap_failed: Option<bool>,
-    /// True if pages with errors are still in use, until the driver is loaded again and retires them.
+    /// True if memory pages with errors are still in use: the driver retires them when it is loaded again.
     pub retirement_pending: Option<bool>,
 }
 

@@ -76,8 +76,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
     /// Another program to measure on the workloads of the family `peer`, as a command for the shell. It
-    /// prints lines of `name value unit`, one per repetition. `{threads}`, `{bytes}` (size of arrays) and
-    /// `{seconds}` (of a repetition) are replaced.
+    /// prints lines of `name value unit`, one per repetition. In the command, the benchmark replaces
+    /// `{threads}`, `{bytes}` (size of arrays) and `{seconds}` (of a repetition).
     #[arg(long, value_name = "COMMAND")]
     pub peer: Option<String>,
     /// Threads that use the array. Default: one per core.

@@ -19,7 +19,7 @@ use xshell::{Shell, cmd};
 /// Crates for authors of backends and macros: only their types, traits and modules need examples.
 const TYPES_ALONE: [&str; 2] = ["vmarray-backend-api", "vmarray-kernel"];
 
-/// Options of the command.
+/// Options of `cargo xtask examples`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Records the public API in docs/api, which the command otherwise compares with the present one.
@@ -27,7 +27,7 @@ pub struct Args {
     record: bool,
 }
 
-/// Runs the command.
+/// Runs `cargo xtask examples`.
 pub fn run(args: &Args) -> Result<()> {
     judge(&project::shell()?, args.record)?.print();
     Ok(())

@@ -220,8 +220,8 @@ impl<'a> Compute<'a> {
 
 /// The partial result of a reduction, for some of the elements, such as the elements of one GPU thread. The
 /// device's answer has the number of partial results, then the results; the host combines them. The elements
-/// of a partial result may be spread over the whole request. Their choice depends only on the device and the
-/// number of elements.
+/// of a partial result may be spread over the whole request. Only the device and the number of elements
+/// determine them.
 ///
 /// | action | words |
 /// |---|---|

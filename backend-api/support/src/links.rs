@@ -30,7 +30,7 @@ pub fn has_twice(devices: &[Arc<dyn Device>]) -> bool {
 }
 
 /// Returns the access of the device `from` to the memory of the device `to`. The first call tests the link
-/// between the devices. If the test fails, the call returns no access. It also calls `report` with the
+/// between the devices. If the test fails, the call returns [`Reach::No`], and calls `report` with the
 /// reason.
 ///
 /// The first call for a link copies a pattern to the other device and back, which takes about 0.1 ms. Each

@@ -81,8 +81,8 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 /// Makes a struct a type of values in kernels. The struct must be `Copy`, and all of its fields must have
-/// such types. To be an element of an array, it must be `bytemuck::Pod` as well. `#[kernel_type(crate =
-/// path)]` replaces the default path `vmarray::kernel` of the library.
+/// such types. To be an element of an array, the struct must be `bytemuck::Pod` as well. `#[kernel_type(crate
+/// = path)]` replaces the default path `vmarray::kernel` of the library.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, KernelType};

@@ -217,8 +217,8 @@ impl Summary {
 pub struct Effort {
     /// Number of repetitions, in addition to one warm-up.
     pub runs: usize,
-    /// Length of a repetition in seconds, if the workload can choose it. If repetitions of other workloads
-    /// take much longer, there are fewer of them.
+    /// Length of a repetition in seconds, if the workload can choose it. Workloads whose repetitions take
+    /// much longer run fewer of them.
     pub seconds: f64,
 }
 

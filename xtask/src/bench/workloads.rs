@@ -33,7 +33,7 @@ use anyhow::Result;
 
 /// A family of workloads: a group about one subject.
 pub struct Family {
-    /// The first part of its workloads' names.
+    /// The first part of the names of the family's workloads, such as `bulk`.
     pub name: &'static str,
     /// The subject of the family.
     pub about: &'static str,

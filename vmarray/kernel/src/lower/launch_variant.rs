@@ -190,7 +190,7 @@ pub struct LaunchVariant {
     pub axes: usize,
     /// True if the result is stored in tiles.
     pub is_tiled: bool,
-    /// True if the launch covers only a part of the result, so that some stored elements have no item.
+    /// True if the launch covers only a part of the result: some stored elements then have no item (thread).
     pub is_part: bool,
     /// True if 32 bits suffice to compute positions: see [`SHORT_MAX`].
     pub is_short: bool,
@@ -199,7 +199,8 @@ pub struct LaunchVariant {
     pub is_striped: bool,
     /// True if the kernel stores the values that items return.
     pub returns: bool,
-    /// True if items can read the old element of a result with tiled groups before they write it.
+    /// True if items can read the old value of an element before they write it, in a result with tiled
+    /// groups.
     pub keeps: bool,
     /// Indices of the `Append` parameters whose elements the kernel stores with the item's index [in
     /// front](numbered), so that the launch can sort them in item order.
