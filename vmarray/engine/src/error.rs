@@ -686,7 +686,8 @@ impl Error {
 }
 
 impl Error {
-    /// Adds `start` to the ranges or item numbers in the error, if the operation began at element `start`.
+    /// Subtracts `start` from the ranges or work-item numbers in the error, so that they count from element
+    /// `start`.
     #[doc(hidden)]
     pub fn counted_from(mut self, start: usize) -> Self {
         if let ErrorKind::KernelTime { item, .. } = &mut *self.0 {

@@ -121,7 +121,8 @@ impl Coder {
             }
         };
         match (self, keys) {
-            // All arms compute the same. One and two columns have arms without an inner loop.
+            // All arms compute the same codes. The arms for one and two columns are faster, without an inner
+            // loop.
             (Self::Exact(spans), &[at]) => {
                 let span = spans[0];
                 rows.zip(tuples).for_each(|(row, number)| exact(number, span.place(row[at])));

@@ -153,7 +153,7 @@ impl KeyIndex {
     ) -> Result<TupleRuns> {
         let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
         let mut runs = ScratchVec::zeroed(a.len())?;
-        // Threads write the runs concurrently, in any order.
+        // Threads write the runs (matching tuples of each tuple) concurrently, in any order.
         let to = as_atomics(&mut runs);
         shared_work::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {
             let entries = partitions.partition(number).flatten();

@@ -109,8 +109,8 @@ mod os {
         outcome(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
     }
 
-    /// Registers the process for the private expedited `membarrier`. Returns false if the kernel does not
-    /// support it, or forbids it.
+    /// Registers the process for the private expedited `membarrier`. Returns false if Linux does not support
+    /// it, or forbids it.
     pub(super) fn register() -> bool {
         let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
         let wanted = libc::c_long::from(wanted);
