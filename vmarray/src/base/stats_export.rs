@@ -1,5 +1,5 @@
-//! Statistics for other processes of the same user: each publishing process writes them to a file in a
-//! private folder in memory, twice a second.
+//! Statistics for other processes of the same user: each publishing process writes them to a private file in
+//! a memory file system, twice a second.
 //!
 //! A separate thread reads the arrays' counters; accesses do no extra work. The thread replaces the file as a
 //! whole, so a reader never sees half of it. Readers limit the bytes that they read.

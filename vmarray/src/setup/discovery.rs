@@ -404,8 +404,8 @@ impl Discovery {
 
     /// Opens new devices for the caller instead of the shared devices of the process. Use this in tests that
     /// lose a device, count its work or wipe its memory, so that other arrays are not affected. Copies and
-    /// kernels between an array on a separate device and an array on a shared device do not go through the
-    /// host.
+    /// kernels between an array on a separate device and an array on a shared device go directly from device
+    /// to device.
     ///
     /// To open a device with other options, such as a memory limit, use the type of its backend, for example
     /// [`HostDevice`](crate::host::HostDevice).

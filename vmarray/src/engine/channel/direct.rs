@@ -2,8 +2,9 @@
 //! without intermediate memory. Not all devices support this. Each thread has at most one read in flight.
 //!
 //! The locks of pages also protect direct reads, because copies into a slot end before their page is
-//! released. Only kernels that write to slots of pages without a holder rely on queue order alone. So [direct
-//! reads are barred](ReadsBarred) from before the submission of such a kernel until it completes.
+//! released. But a kernel may write to slots of pages that no thread holds; only queue order protects these
+//! writes. So [direct reads are barred](ReadsBarred) from before the submission of such a kernel until it
+//! completes.
 //!
 //! # Admission of pages
 //!
