@@ -1,4 +1,4 @@
-//! Limit of the number of a channel's frames (cache buffers) with prefetched, unused pages.
+//! Limit of the frames (cache buffers) of a channel (share of a device) with prefetched, unused pages.
 //!
 //! At most half of a channel's frames may hold such pages. Threads prefetch independently of each other.
 //! Without the limit, their prefetched pages could evict each other before the first use.

@@ -1,5 +1,5 @@
-//! Queue barriers: order between submissions to different queues of a channel that access the same home slots
-//! (the pages' places in device memory).
+//! Queue barriers: order between submissions to different queues of a channel (share of a device) that access
+//! the same home slots (the pages' places in device memory).
 //!
 //! | | copies out of slots | kernels that read | kernels that write | copies into slots, fills |
 //! |---|---|---|---|---|
