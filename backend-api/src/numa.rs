@@ -41,7 +41,7 @@ pub fn numa_node(address: &str) -> Option<u32> {
 }
 
 fn node_of(bus: &Path, address: &str) -> Option<u32> {
-    // Linux reports node -1 if it does not know the node; the conversion then fails.
+    // Linux reports the node -1 for an unknown node; the conversion to an unsigned number then fails.
     read_to_string(bus.join(address).join("numa_node")).ok()?.trim().parse().ok()
 }
 

@@ -324,7 +324,7 @@ fn check_shape<E: Extents + ?Sized>(
                      and at least 1 element and byte are supported"
                 ));
             }
-            // The products below are at most this one, so they cannot overflow.
+            // The products below are at most this product, so they cannot overflow.
             let rounds_up = count.checked_add(page_len.min(count)).and_then(|most| most.checked_mul(stride));
             match rounds_up {
                 None => {

@@ -42,7 +42,7 @@ fn compare(sh: &Shell, seed: u64, count: usize) -> Result<Outcome> {
         .read()?;
     let library = misuse::library(&built, "vmarray_kernel").context("`cargo build` names no library")?;
     let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
-    // The library's dependencies are in the folder `deps` next to it.
+    // The library's dependencies are in the folder `deps`, which is next to the library.
     let dependencies = format!("dependency={folder}/deps");
     let target = project::members()?.target_directory.join("kernels");
     sh.create_dir(&target)?;

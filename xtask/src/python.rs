@@ -130,7 +130,7 @@ fn tests(sh: &Shell, python: &Utf8Path) -> Result<()> {
         eprintln!("$ {tests}");
         let mut command = Command::from(tests);
         if number > 0 {
-            // Capture this output, to print it after the output of the first process.
+            // Capture this process's output, and print it after the output of the first process.
             command.stdout(Stdio::piped());
         }
         processes.push(command.spawn().with_context(|| format!("cannot start {python}"))?);

@@ -51,7 +51,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
     let _flags =
         sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "-Zsanitizer=address --cfg portable_copy"));
-    // This much debug information is enough for the sanitizer's reports.
+    // Line tables are enough debug information for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
     // Keep the signal stacks that PoCL and LLVM set. Let a failed allocation return an error instead of an

@@ -66,7 +66,7 @@ pub fn build(sh: &Shell) -> Result<Outcome> {
 pub fn tests(sh: &Shell, filter: &[String]) -> Result<Outcome> {
     let opencl = tools::opencl().map_or_else(|reason| reason, |drivers| format!("OpenCL: {drivers}"));
     eprintln!("{opencl}");
-    // PoCL always has a device, so let the OpenCL tests fail if they find none.
+    // PoCL always has a device, so let the OpenCL tests fail if they find no device.
     let _require = opencl.contains("pocl.icd").then(|| sh.push_env("VMARRAY_REQUIRE_DEVICE", "1"));
     let which = ["--workspace", "--all-features"].into_iter().chain(filter.iter().map(String::as_str));
     nextest(sh, "ci", which)?;

@@ -211,7 +211,7 @@ fn every_operation(of: Type) -> Body {
         code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
         offset += stored_of.bytes();
     }
-    // This operation gets an operand that is equal in all items. Its result is stored in a field of its own.
+    // The next operation gets an operand that is equal in all items. A separate field stores its result.
     registers.push(Type::U64);
     let same = Reg(registers.len() as u32 - 1);
     offset = offset.next_multiple_of(8);
@@ -267,7 +267,7 @@ fn changing(op: Rmw, of: Type) -> Body {
         },
         Op::Atomic { op, to: None, place: Place::Array { array: 0, at: bin }, value, scope: Scope::Group },
         Op::Barrier,
-        // The first three items of each group add the elements of its array to the view.
+        // The first three items of each group add the elements of the group's array to the view.
         Op::Builtin { to: item, what: Builtin::InGroup },
         Op::Binary { op: Binary::Lt, to: Reg(6), left: item, right: bound },
         Op::If {

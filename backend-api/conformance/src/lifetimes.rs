@@ -175,7 +175,8 @@ pub(super) fn things_can_be_given_back_in_any_order(cx: &Context<'_>) {
 }
 
 pub(super) fn queues_do_not_block_each_others_memory(cx: &Context<'_>) {
-    // Two queues use one buffer. The release of one must affect neither the other's work nor the buffer.
+    // Two queues use one buffer. The release of one queue must not affect the other queue's work or the
+    // buffer.
     let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
     for round in 0..5 {
         let [one, other] = [cx.queue(), cx.queue()];

@@ -253,8 +253,8 @@ pub(super) fn memory_that_was_given_back_can_be_had_again(cx: &Context<'_>) {
     let bytes = cx.limits().bytes / 2;
     let total = cx.device().info().total_bytes;
     let queue = cx.queue();
-    // Allocate and release memory in a loop: on a small device, more in total than it has; on a large device,
-    // at least ten times.
+    // Allocate and release memory in a loop: on a small device, more bytes in total than the device has; on a
+    // large device, at least ten times.
     let rounds = (2 * total / bytes).clamp(10, 50);
     for round in 0..rounds {
         let memory = cx.memory(bytes);
@@ -350,8 +350,8 @@ pub(super) fn buffers_larger_than_one_piece_are_one(cx: &Context<'_>) {
     scene.assert_as_expected("copies across seams");
     for size in [1, 2, 8, 100, 4096] {
         for pair in seams.windows(2) {
-            // The size is at most half of the distance between two seams, so that source and target are
-            // disjoint.
+            // The size is at most half of the distance between two seams (boundaries of allocations), so that
+            // source and target are disjoint.
             let size = size.min((pair[1] - pair[0]) / 2);
             let (one, other) = (around(pair[0], size / 2, size), around(pair[1], size / 3, size));
             scene.submit(&[scene.internal(one, other, size)]);

@@ -247,7 +247,7 @@ impl Case {
             if *op == Op::Barrier {
                 continue;
             }
-            // First remove the operation with its nested code, then replace it by its nested code.
+            // First try to remove the operation with its nested code, then try to keep only the nested code.
             let attempts = if op.count() > 1 { 2 } else { 1 };
             let shorter = (0..attempts).find_map(|keep_within| {
                 let mut body = best.kernel.body().clone();
@@ -367,7 +367,7 @@ impl<'r> Maker<'r> {
         let mut types = vec![Type::Bool, Type::U64];
         let all = Type::NUMBERS.into_iter().filter(|of| *of != Type::U64 && (doubles || *of != Type::F64));
         let others: Vec<Type> = all.collect();
-        // Use only five types in a program, because its operations then find operands of equal types.
+        // Use only five types in a program: with few types, operations find operands of equal types.
         while types.len() < 5 {
             let of = rng.pick(&others);
             if !types.contains(&of) {
@@ -551,7 +551,7 @@ impl<'r> Maker<'r> {
     /// Returns code that writes every register before the program reads it.
     fn begin(&mut self) {
         // Write all registers first, including the register with the private heap's offset, because code may
-        // read it before the first allocation.
+        // read this offset before the first allocation.
         for at in 0..self.body.registers.len() {
             let (to, of) = (Reg(at as u32), self.body.registers[at]);
             let params: Vec<u16> = (0..self.body.params.len() as u16)

@@ -280,7 +280,8 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn release_queue(&self, queue: QueueHandle) {
         let id = queue.id();
-        // Wait for the work first, because after the release the device no longer returns its failures.
+        // Wait for the work first, because after the release the device no longer returns failures of the
+        // work.
         self.wait_for(self.checks.waiting(|of, _| of == id));
         self.inner.release_queue(queue);
         self.checks.end_queue(id);

@@ -122,7 +122,7 @@ impl Specialization {
         }
         for at in 0..needed.len() {
             if !needed[at] {
-                // Replace unused operations by a fixed operation, because they must not change the key.
+                // Replace unused operations by a fixed operation, so that they do not change the key.
                 ops[at] = Op::Builtin { to: Reg(at as u32), what: Builtin::Index };
             } else if let Op::Literal { bits, .. } = &mut ops[at]
                 && values.len() < literals_max
@@ -213,8 +213,8 @@ impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
         let mut entries = self.0.lock();
         let Entries { programs, clock } = &mut *entries;
         *clock += 1;
-        // If another thread has added a program with this key in the meantime, keep that one, because its
-        // kernels may run already.
+        // If another thread has added a program with this key in the meantime, keep the other program,
+        // because its kernels may run already.
         let (used, kept) = programs.entry(key).or_insert_with(|| (0, Arc::new(made)));
         *used = *clock;
         let kept = Arc::clone(kept);

@@ -87,7 +87,8 @@ pub(super) fn binary_lanes<const N: usize>(
 /// Returns the upper half of the product of two integers of the type `of`.
 #[must_use]
 pub fn mul_high(of: Type, a: u64, b: u64) -> u64 {
-    // The product of two unsigned 64-bit numbers can overflow `i128`, but its bits are right as `u128`.
+    // The product of two unsigned 64-bit numbers can overflow `i128`, but the wrapped bits are right as
+    // `u128`.
     let wide = |bits: u64| by_integer!(of, T => T::from_value(bits) as i128, _ => 0);
     let product = wide(a).wrapping_mul(wide(b)) as u128;
     (product >> (8 * of.bytes())) as u64 & of.mask()

@@ -137,7 +137,7 @@ impl PrivateDir {
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a reason and advice, if other users can
     /// write to the folder; otherwise the system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Remove a slash at the path's end, because with it the system would follow a link.
+        // Remove a slash at the path's end: with a final slash, the system would follow a link.
         let path: PathBuf = path.components().collect();
         Ok(Self { place: os::DirPlace::open(&path)?, path })
     }

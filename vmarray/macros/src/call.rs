@@ -265,7 +265,7 @@ impl BodyTranslation<'_> {
         }
         let mut codes = Vec::with_capacity(arguments.len());
         for (at, argument) in arguments.iter().enumerate() {
-            // Pass the view itself to its own methods, not a value that is read from it.
+            // Pass the view itself to the view's own methods, not a value that is read from the view.
             codes.push(if at == 0 && kind == Method::View {
                 self.expr(argument)
             } else {

@@ -262,7 +262,8 @@ impl BodyTranslation<'_> {
         let numbers = |[start, end, step]: [&TokenStream; 3]| quote_spanned!(span=> #k::range::<_, #is_closed, #is_reversed>(#start, #end, #step));
         let (on_host, body_on_host) = (numbers([&start.host, &end.host, &step.host]), &body.host);
         let [range_name, long] = ["__numbers", "__is_long"].map(|name| Ident::new(name, Span::mixed_site()));
-        // Count the iterations of a short loop once, before it, because a count per iteration is slower.
+        // Count the iterations of a short loop once, before the loop, because a count per iteration is
+        // slower.
         let host = quote!({
             let #range_name = #on_host;
             let #long = #turns.enter(&#range_name);

@@ -466,7 +466,8 @@ fn group_method(body: &BodyTranslation<'_>, extents: &Expr, signature: &Signatur
         quote_spanned!(extent.span()=> #k::group_extent(#extent))
     };
     let all = all.iter().map(extent);
-    // If the group length depends on generic parameters, the generated code checks it for each instance.
+    // If the group length depends on generic parameters, the generated code checks the length of each
+    // instance.
     let checked = (!signature.generics.params.is_empty()).then(|| group_check(body, extents));
     let checked = checked.map(|check| quote!(const { #check };));
     quote! {

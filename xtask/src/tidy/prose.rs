@@ -66,7 +66,7 @@ fn blocks<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<(usize, &'a 
 fn rust_comments(text: &str) -> Vec<(usize, &str)> {
     let bytes = text.as_bytes();
     let starts = |at: usize, what: &str| bytes[at.min(bytes.len())..].starts_with(what.as_bytes());
-    // Returns the end of the text that begins at the first index and ends with a pattern.
+    // Returns the end of the text that begins at index `at` and ends with the pattern `end`.
     let end_of = |at: usize, end: &str| {
         text.get(at..).and_then(|rest| rest.find(end)).map_or(text.len(), |found| at + found + end.len())
     };

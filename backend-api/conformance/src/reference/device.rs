@@ -273,8 +273,8 @@ impl ReferenceDevice {
                 .with_advice("correct the list of indices")
         };
         let outcome = self.on(memory.run(request).ok_or_else(outside));
-        // All work ends before the ticket is issued, so no caller can have registered a waker for it.
-        // Otherwise the waker would run here, while the thread holds the lock.
+        // All work ends before the ticket is issued, so no caller can have registered a waker for the ticket.
+        // Such a waker would run here, while the thread holds the lock.
         let ticket = timeline.begin()?;
         timeline.complete(ticket.value, outcome);
         Ok(ticket)
@@ -359,7 +359,7 @@ unsafe impl Device for ReferenceDevice {
         if more > free || extended.try_reserve_exact(size(more)).is_err() {
             return self.on(Err(refused(ErrorKind::OutOfMemory).with_available_bytes(free)));
         }
-        // The vector may move, because no code keeps its address: each call looks it up by the buffer's id.
+        // The vector may move, because no code keeps its address: each call looks up the buffer by its id.
         extended.resize(size(now + more), GARBAGE);
         Ok(())
     }

@@ -290,7 +290,7 @@ unsafe impl<D: Device> Device for Counting<D> {
 
     fn extend(&self, buffer: &BufferHandle, bytes: u64, commit: Commit) -> Result<()> {
         self.granted(self.inner.extend(buffer, bytes, commit), |state, ()| {
-            // If threads extend the buffer concurrently, the longest request determines its length.
+            // If threads extend the buffer concurrently, the longest request determines the buffer's length.
             let held = state.buffers.entry(buffer.id()).or_default();
             let more = bytes.saturating_sub(*held);
             *held += more;

@@ -200,7 +200,8 @@ impl<D: Device> Faulty<D> {
         if error.kind() == ErrorKind::Lost {
             let operation = error.operation();
             self.lose_and_wake(state, operation);
-            // The ticket was in flight when the device was lost, so it and later tickets of its queue fail.
+            // The ticket was in flight when the device was lost, so this ticket and later ones of the queue
+            // fail.
             if let Some(loss) = &mut self.state.lock().lost {
                 let done = loss.done.entry(ticket.queue).or_default();
                 *done = (*done).min(ticket.value - 1);
@@ -314,7 +315,8 @@ unsafe impl<D: Device> Device for Faulty<D> {
     fn poll(&self, ticket: Ticket) -> Result<QueueProgress> {
         let answer = self.ask(ticket, self.inner.poll(ticket), |progress| *progress == QueueProgress::Done);
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::Lost) {
-            // A lost device must not access memory, but the inner device may still work, so wait for it.
+            // After the loss no work may access memory, but the inner device still works. So wait for its
+            // work.
             let _ = self.inner.wait(ticket);
         }
         answer

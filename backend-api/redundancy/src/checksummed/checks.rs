@@ -193,7 +193,8 @@ impl Checks {
         device: &DeviceInfo,
         has_failed: impl Fn(Ticket) -> Option<bool>,
     ) -> Result<()> {
-        // A caller that observes a ticket may read the host memory of all earlier work, so verify all of it.
+        // A caller that observes a ticket may read the results of all earlier work, so verify all these
+        // results.
         let (mut open, mut seen) = (vec![ticket], Vec::<Ticket>::new());
         while let Some(Ticket { queue, value }) = open.pop() {
             let (due, after) = {
@@ -206,7 +207,8 @@ impl Checks {
             for (value, check) in due {
                 let Some(has_failed) = has_failed(Ticket { queue, value }) else { break };
                 let outcome = if has_failed {
-                    // Discard the failure here, because the next poll of its ticket returns it.
+                    // Discard the work's failure here, because the next poll of the ticket returns the
+                    // failure.
                     check.forget();
                     Ok(())
                 } else {

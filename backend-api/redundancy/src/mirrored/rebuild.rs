@@ -242,7 +242,7 @@ impl MirrorCore {
         };
         let lost = std::mem::replace(&mut state.members[at], member);
         drop(state);
-        // The lost device has no work in flight. Dropping it ends its imports of host memory.
+        // The lost device has no work in flight. Dropping the device ends its imports of host memory.
         drop(lost);
         Ok(id)
     }

@@ -194,7 +194,7 @@ impl MirrorCore {
         ranges: &[(BufferId, Range<u64>)],
     ) {
         // The request's ticket returns the outcome. If the request failed, the contents are unspecified, but
-        // the copies make them equal on all devices.
+        // the copies make the contents equal on all devices.
         if first.device.wait(first.ticket).is_err_and(|error| error.kind() == ErrorKind::Lost) {
             return;
         }
@@ -204,7 +204,7 @@ impl MirrorCore {
                     CopyEnd::Copied => {}
                     CopyEnd::TargetLost => break,
                     CopyEnd::SourceLost => {
-                        // The first device is lost, and the other devices have only a part of its results.
+                        // The first device is lost before the other devices have all of its results.
                         self.lock().fail(ticket);
                         return;
                     }
@@ -280,7 +280,7 @@ fn order_member(state: &MirrorState, member: &Member, queue: QueueId, ticket: Ti
 /// Returns true if a request that reads device memory produces the same bytes on two devices.
 fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool {
     let [one, two] = [first, other].map(|member| member.device.info());
-    // Devices that compute on the CPU give equal results. GPUs do if their model and driver are equal.
+    // Devices that compute on the CPU give equal results. So do GPUs of one model with equal drivers.
     let on_host = |kind| matches!(kind, DeviceKind::HostMemory | DeviceKind::File | DeviceKind::Simulated);
     let are_alike = one.backend == two.backend
         && one.driver == two.driver

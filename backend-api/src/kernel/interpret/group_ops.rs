@@ -176,7 +176,8 @@ impl<V: Views> Together<'_, V> {
             if items.is_empty() {
                 break;
             }
-            // Run all straight-line operations for 32 items at a time: their values then stay in the cache.
+            // Run all straight-line operations for 32 items before the next 32: their registers stay in the
+            // cache.
             let steps = left.iter().take_while(|node| node.is_step).count();
             if steps > 0 {
                 for word in (0..self.words).filter(|word| items.0[*word] != 0) {

@@ -148,7 +148,7 @@ impl Stage {
 
     /// Creates an array like [`array`](Self::array) on any device.
     fn array_on<T: Element>(&self, on: &Arc<AnyDevice>, len: usize, values: &[T]) -> Result<VirtualArray<T>> {
-        // Choose a power of two, so that pages hold whole groups, and a cache for a sixteenth of the pages.
+        // Choose a page length that is a power of two, so that pages hold whole groups of work-items.
         let page_len = ((1 << 20) / size_of::<T>()).next_power_of_two();
         let builder = VirtualArray::<T>::builder(len).devices([on.clone()]).page_len(page_len);
         let array = builder.cache_bytes((len * size_of::<T>() / 16).max(8 << 20)).build()?;
@@ -365,7 +365,7 @@ fn grouped(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
         let ours = || calls(stage.calls, pairs, || Ok(bodies::run((&all, &mut pulls))?));
         compare(bench, &what, Unit::GigaPerSecond, stage.native.is_some(), ours, by_hand)?;
     }
-    // Use fewer work-items on the host, because it interprets kernels with groups.
+    // Use fewer work-items on the host, because the host interprets kernels with groups.
     let (len, items) = if on_card { (stage.bytes, ITEMS) } else { (1 << 18, 1 << 12) };
     let what = format!("histogram/{}", size(len));
     if bench.wants(&format!("kernels/{what}")) {

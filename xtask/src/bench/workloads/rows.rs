@@ -69,7 +69,7 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
         })
     };
     gather(bench, "gather", &mut values)?;
-    // Use memory that the devices can access, if they support it.
+    // Use host memory that the devices can access directly, if the devices support such memory.
     if let Ok(mut known) = array.register(values) {
         gather(bench, "gather-registered", &mut known)?;
         bench.row(format!("rows/scatter-registered/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
