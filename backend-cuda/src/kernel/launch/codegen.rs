@@ -41,15 +41,16 @@ const NO_SITE: &str = "0xFFFFFFFF";
 pub(crate) struct KernelKey {
     pub kernel: VerifiedKernel,
     pub views: Vec<ViewLayout>,
-    /// Page length and number of channels, if the kernel reads the indices of its elements; else 1.
+    /// Page length in elements, and (`channels`) number of memory ranges to which pages go in turn. Both are
+    /// 1 if the kernel does not read the indices of its elements.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
     /// True if the launch passes the contents of the kernel's tables as kernel parameters.
     pub gives_tables: bool,
-    /// Number of work-items that a thread processes at once.
+    /// Number of consecutive work-items that a thread processes at once.
     pub lanes: u32,
-    /// True if the work-items of a thread read neighbouring elements.
+    /// True for stencils: each work-item also reads elements next to its own.
     pub is_around: bool,
 }
 
@@ -64,7 +65,8 @@ pub(crate) struct ViewLayout {
     pub bases: usize,
     /// True if all accesses to the view at positions known before the launch are in bounds.
     pub is_inside: bool,
-    /// If a thread processes several items: alignment in bytes, at most 16, of its first item's element.
+    /// If a thread processes several work-items: alignment in bytes, at most 16, of the first work-item's
+    /// element.
     pub ahead: u64,
 }
 
@@ -162,8 +164,8 @@ impl KernelKey {
         let body = self.kernel.body();
         let mut writer = Writer::new(self, called, capability);
         if writer.leaves_loops() {
-            // A budget can end loops early, so later code may read registers that were never written. So
-            // assume nothing about the registers' values.
+            // A budget (maximum number of iterations) can end loops early, so later code may read registers
+            // that no code wrote. Assume nothing about the registers' values.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::IntegerBounds::unknown(body.registers.len());
             // The initialisation to zero counts as one more write of each register.
@@ -567,8 +569,8 @@ impl<'a> Writer<'a> {
                         let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
                         emit!(self.text, "setp.lt.u64 {left}, {turns}, {budget}");
                         self.check(site, &left, &budget);
-                        // An item that exceeds its budget jumps to the end of the loop, because other items
-                        // may wait for it at a later barrier.
+                        // A work-item that exceeds its budget of iterations jumps only to the end of the
+                        // loop, because other work-items may wait for it at a later barrier.
                         let to = if self.meets { format!("end_{site}") } else { "over".into() };
                         emit!(self.text, "@!{left} bra {to}");
                         emit!(self.text, "add.u64 {turns}, {turns}, 1");
@@ -694,7 +696,7 @@ impl<'a> Writer<'a> {
         if !self.has_groups() {
             return (element, inside);
         }
-        // Items beyond the end of the launch access no element, and must not report a failure.
+        // Work-items beyond the end of the launch access no element, and must not report a failure.
         let Some(inside) = inside else { return (element, Some("live".into())) };
         emit!(self.text, "and.pred {inside}, {inside}, live");
         (element, Some(inside))
@@ -882,7 +884,8 @@ impl<'a> Writer<'a> {
     /// Returns the address of an array's element, and the predicate that the element exists.
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
-        // For arrays of an item or group, a static bound of the index replaces the check.
+        // For private arrays and shared arrays, an upper bound of the index that is known now replaces the
+        // check.
         let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
         let inside = if is_inside { None } else { self.below(at, decl.len.into()) };
         let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };

@@ -7,9 +7,9 @@
 //! kernel arguments, and an access selects its piece by comparisons. A field that may cross two pieces is
 //! accessed byte by byte.
 //!
-//! A kernel with groups has work-groups of that length; each runs several groups in a loop. Subgroup
-//! operations use local memory, because sub-groups are an OpenCL extension with a length that depends on the
-//! device. On processors one work-item runs a whole group: see [`split`].
+//! For a kernel with groups, an OpenCL work-group has the group's length, and runs several groups in a loop.
+//! Subgroup operations use local memory, because sub-groups are an OpenCL extension with a length that
+//! depends on the device. On processors one work-item runs a whole group: see [`split`].
 
 mod division;
 mod split;
@@ -29,16 +29,17 @@ use crate::kernel::text::{binary, from_bits, index, name, to_bits, unsigned_name
 pub(super) struct LaunchKey {
     pub kernel: VerifiedKernel,
     pub views: Vec<ViewShape>,
-    /// Page length and number of channels, if the kernel reads the indices of its elements; else 1.
+    /// Page length in elements, and (`channels`) number of memory ranges to which pages go in turn. Both are
+    /// 1 if the kernel does not read the indices of its elements.
     pub page_len: u64,
     pub channels: u64,
     pub has_budget: bool,
-    /// True if loops read a clock, because of a time limit. A work-item then runs one item or group.
+    /// True if loops read a clock, because of a time limit.
     pub has_time_limit: bool,
     /// True if the device has 64-bit atomic minimum, maximum and bit operations; else the kernel emulates
     /// them by compare-and-swap.
     pub has_wide_atomics: bool,
-    /// True if one OpenCL work-item runs all items of a group.
+    /// True if one OpenCL work-item runs all work-items of a group of the kernel.
     pub is_split: bool,
 }
 
@@ -297,7 +298,8 @@ impl<'a> Writer<'a> {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
             None if self.shape.kernel.needs().private_heap => {
-                // With a private heap, each work-item owns one slab, and runs its items with it in turn.
+                // With a private heap, each OpenCL work-item owns one slab (part of the heap's memory). It
+                // runs several work-items of the launch, one after the other, with this slab.
                 self.line("const ulong slab = get_global_id(0);");
                 self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
             }
@@ -321,7 +323,7 @@ impl<'a> Writer<'a> {
         self.line(&format!("if ({failed})"));
         self.line("    report_failure(report, site, detail, item);");
         if self.body.group_len.is_some() {
-            // Wait for all items of the group, because the next group reuses the arrays.
+            // Wait for all work-items of the group, because the next group uses the same local memory.
             self.line(BARRIER);
         }
         self.indent = 1;
@@ -480,8 +482,8 @@ impl<'a> Writer<'a> {
             self.group_turns(site);
         } else if is_loop && self.shape.has_budget {
             let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
-            // An item that exceeds its budget leaves only the loop, because other items may wait for it at a
-            // later barrier.
+            // A work-item that exceeds its budget of iterations leaves only the loop, because other
+            // work-items may wait for it at a later barrier.
             let leave = if self.meets { "break;" } else { "goto over;" };
             self.line(&format!("    if ({turns}++ >= budget) {{"));
             self.line(&format!("        FAIL({site}u, budget)"));
@@ -503,7 +505,7 @@ impl<'a> Writer<'a> {
         if label.leaves {
             self.line(&format!("after_{site}:;"));
         }
-        // Items that exceeded their budget before an iteration continue here.
+        // Work-items that exceeded their budget of iterations continue here.
         self.arrived(site);
     }
 
@@ -647,7 +649,7 @@ impl<'a> Writer<'a> {
             }
             Access::Read | Access::Atomic | Access::Append => (format!("{at} < v{view}n"), at.to_owned()),
         };
-        // Items past the end of the launch access no element, and must not report a failure.
+        // Work-items past the end of the launch access no element, and must not report a failure.
         let inside = if self.body.group_len.is_some() { format!("live && {inside}") } else { inside };
         let (stride, bases, page_len) = (shape.stride, shape.bases.len(), shape.page_len);
         let find = if bases == 1 && page_len == 1 << 63 {

@@ -1,11 +1,11 @@
 //! Affine analysis of a kernel's indices, for threads that run several consecutive work-items: finds loads of
 //! adjacent elements, which one wide load can replace.
 //!
-//! The analysis follows integers through straight-line code as sums: terms common to all items, a multiple of
-//! the item's index, and a literal, in the arithmetic of their type. It assumes two facts, which the
-//! generated code verifies at the thread's first and last item: a condition has one value for all items, and
-//! a quotient is constant. Both facts follow by monotonicity if the compared or divided value rises by a
-//! constant from item to item without wrap-around. The generated code verifies that too.
+//! The analysis represents each integer as a sum: terms that are equal for all of a thread's work-items, a
+//! multiple of the work-item's index, and a literal. It assumes that a condition, and a quotient, are equal
+//! for all of the thread's work-items. The generated code checks both at the thread's first and last
+//! work-item. The work-items between them need no check: the compared or divided value rises by a constant
+//! from one to the next, and the code also checks that the value does not wrap around.
 
 use std::collections::HashMap;
 
@@ -143,7 +143,8 @@ impl Follower<'_> {
             let form = match op {
                 Op::If { when, then, otherwise } if otherwise.is_empty() => {
                     let Form::Truth { falls, holds } = self.form(*when) else { return None };
-                    // A branch that only some items take must not contain a store, at any depth of nesting.
+                    // A branch that only some work-items take must not contain a store, at any depth of
+                    // nesting.
                     let stores = stores_anything(then);
                     if stores && !holds || !stores && !falls {
                         return None;

@@ -1,4 +1,5 @@
-//! PTX code of operations that items of a group execute together: barriers, subgroup operations, atomics.
+//! PTX code of operations that work-items of a group execute together: barriers, subgroup operations,
+//! atomics.
 
 use backend_api::kernel::{Binary, Builtin, Op, Place, Reg, Rmw, Scope, Space, SubgroupOp, Type};
 
@@ -37,7 +38,7 @@ impl Writer<'_> {
         }
         self.item();
         if bytes > 0 {
-            // Wait for all items of the group, because the next group reuses the shared arrays.
+            // Wait for all work-items of the group, because the next group uses the same shared memory.
             emit!(self.text, "barrier.sync 0");
         }
         emit!(self.text, "add.u64 group, group, step");
@@ -147,7 +148,7 @@ impl Writer<'_> {
     fn alike(&mut self, name: &str, value: &str, bits: u8) {
         let [own, zero, lanes] = ["b32"; 3].map(|kind| self.text.temporary(kind));
         let is_set = self.text.temporary("pred");
-        // Compute a zero that the assembler cannot see: `not_known` has the reason.
+        // Compute a zero that the assembler cannot predict: `not_known` has the reason.
         emit!(self.text, "mov.u32 {zero}, %nctaid.y");
         emit!(self.text, "sub.u32 {zero}, {zero}, 1");
         emit!(self.text, "or.b32 {own}, {value}, {zero}");

@@ -1,8 +1,8 @@
 //! PTX code for threads that each run several consecutive work-items ("lanes").
 //!
 //! A thread loads the elements of all its items at once, in the longest vectors that the alignment permits.
-//! It computes one item after the other in registers, and then stores all results. Threads run items before
-//! the first whole vector and after the last one singly.
+//! It computes one item after the other in registers, and then stores all results. A work-item before the
+//! first whole vector, or after the last one, has a thread of its own.
 
 use std::rc::Rc;
 
@@ -111,7 +111,7 @@ impl Writer<'_> {
     /// Returns the type of the items' own elements of a view, and if they are loaded and stored.
     fn cells(&self, view: usize) -> Option<(usize, Type, bool, bool)> {
         let (mut of, mut is_loaded, mut is_stored) = (None, false, false);
-        // Visit nested operations too, because a store may be inside the condition that the item exists.
+        // Visit nested operations too, because a store may be inside a test that the work-item exists.
         self.body.operations(|_, op| {
             let (Op::Load { view: at_view, at, of: memory, .. }
             | Op::Store { view: at_view, at, of: memory, .. }) = *op

@@ -1,6 +1,7 @@
 //! Unrolls loops of a kernel that count from one literal to another, before the translation to PTX.
 //!
-//! Unrolled iterations need one comparison, and load adjacent elements of a group's shared array at once.
+//! Several unrolled iterations test the exit condition once, and load adjacent elements of a group's shared
+//! array by one instruction.
 
 use backend_api::kernel::{Op, Reg, Space};
 

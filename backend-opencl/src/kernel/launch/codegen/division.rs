@@ -1,4 +1,5 @@
-//! Analysis for groups that one work-item runs: divides a kernel's code into regions between barriers.
+//! Analysis for kernels whose groups are each run by one OpenCL work-item: divides the code into regions
+//! (parts between barriers).
 
 use std::collections::BTreeSet;
 
@@ -12,9 +13,11 @@ pub(super) struct Split {
     /// For each statement of the kernel (by its number): true if it is written once for the group.
     pub of_group: Vec<bool>,
     pub registers: Vec<RegisterHome>,
-    /// For each array of the kernel: true if it belongs to an item and is saved between regions.
+    /// For each array of the kernel: true if each work-item has one, which is saved between regions (parts of
+    /// the code between barriers).
     pub arrays: Vec<bool>,
-    /// Blocks and loops that some work-items leave or continue early; these items skip whole regions.
+    /// Blocks and loops that some work-items leave or continue early. These work-items then skip whole
+    /// regions (parts of the code between barriers).
     pub skipped: BTreeSet<u32>,
     pub rows: Vec<SavedRow>,
     pub bytes: u64,
@@ -42,11 +45,11 @@ pub(super) struct SavedRow {
 
 /// The loop over the items of a group that the generator is writing.
 pub(super) struct Region {
-    /// First operation of the block or loop.
+    /// Number of the first operation in the region.
     pub first: u32,
-    /// Number of enclosing blocks and loops.
+    /// Number of blocks and loops that enclose the region.
     pub labels: usize,
-    /// True if a jump leads to the end of the block or loop.
+    /// True if a jump leads to the end of the region.
     pub is_left: bool,
 }
 
@@ -113,7 +116,8 @@ impl Split {
         }
         for (number, of) in body.registers.iter().enumerate() {
             if self.registers[number] == RegisterHome::Row {
-                // If a budget can end loops early, initialise the register, because code may read it first.
+                // If a budget (maximum number of iterations) can end loops early, initialise the register:
+                // code may read it before any write.
                 self.row(name(*of), format!("r{number}"), 1, has_budget);
             }
         }
@@ -267,7 +271,8 @@ impl Keeper<'_> {
     fn items(&mut self, op: &Op, depth: u32) {
         let (site, run) = (self.site as u32, self.run);
         self.site += 1;
-        // If a budget can end loops early, later code may read values of an earlier iteration.
+        // If a budget (maximum number of iterations) can end loops early, later code may read values of an
+        // earlier iteration.
         let often = self.has_budget && self.loops > 0;
         let mut touch = |register: Reg| {
             self.registers[register.at()].touch(run);

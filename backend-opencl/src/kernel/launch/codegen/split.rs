@@ -1,18 +1,18 @@
 //! Code generator for kernels with groups on processors: one OpenCL work-item runs a whole group in loops.
 //!
-//! PoCL itself turns the items of work-groups into loops. Version 3.1 treats variables as uniform in a group
-//! if branches in loops with barriers differ, and gives wrong results. So this module writes the loops
-//! itself, without barriers. It divides the code at synchronisation points: a region of operations between
-//! two points becomes a loop over the group's items. The enclosing statements (`If`, `Block`, `Loop`, and
-//! jumps of all items) are written once for the group. The verifier guarantees that their conditions are
-//! uniform in the group.
+//! PoCL itself turns work-groups into loops over their work-items. But if branches in loops with barriers
+//! differ, version 3.1 gives wrong results. So this module writes the loops itself, without barriers. It
+//! divides the code at barriers and other synchronisation points. The operations between two points, a
+//! *region*, become a loop over the group's work-items. The statements around regions (`If`, `Block`, `Loop`,
+//! and jumps of all work-items) are written once for the group. The verifier guarantees that their conditions
+//! are equal for all work-items of the group.
 //!
 //! A register that only one region uses is a variable of the region's loop. Other registers are saved between
 //! regions: a uniform register in a variable of the group; any other in a row of device memory with an entry
 //! for each item, which regions load and store.
 //!
-//! Some items may leave a region for the end of an enclosing block, or continue a loop, while the others go
-//! on. They do so after the last barrier there, so they only skip whole regions: a row marks these items.
+//! Some work-items may jump to the end of an enclosing block or loop while others go on. The skipped code has
+//! no barrier. So these work-items, which a row marks, only skip whole regions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +130,8 @@ impl Writer<'_> {
         let Some(split) = self.split else { return };
         let (body, len, uses) = (self.body, split.len, self.uses(run));
         let (mut before, mut first, mut last, mut after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // Each item starts with the group's old value of a uniform register, and computes the same new value.
+        // Each work-item starts with the group's old value of a uniform register, and computes the same new
+        // value.
         let mut of_group = |of: &str, called: &str| {
             before.push(format!("const {of} old_{called} = {called};"));
             before.push(format!("{of} new_{called} = {called};"));
@@ -205,7 +206,8 @@ impl Writer<'_> {
             self.line(&format!("next_{first}:;"));
         }
         if !self.meets && self.text.contains("goto over;") {
-            // In code with a single region, an exceeded budget jumps to this label.
+            // If the code has a single region, a work-item that exceeds its budget of iterations jumps to
+            // this label.
             self.line("over:;");
         }
         last.iter().for_each(|line| self.line(line));
