@@ -51,7 +51,7 @@ impl CudaContext {
 
     /// Caches released memory of the context, or frees it. No work in flight may use the memory.
     pub(crate) fn keep(self: &Arc<Self>, address: u64, bytes: u64) -> DriverResult {
-        // The program may destroy its own context after the drop of the device, so cache nothing in it.
+        // Free memory of the program's own context at once, because the program may destroy the context.
         let leaves_room = || self.memory_of_driver().is_ok_and(|(free, total)| free >= total / LEFT_PART);
         if bytes < KEPT_BYTES_MIN || !self.is_primary() || !leaves_room() {
             return free(self, address);

@@ -36,8 +36,8 @@ impl QueueEvents {
         Self { context: Arc::clone(context), done: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Records an event after all earlier work of the stream; it completes the ticket `value`. The context
-    /// must be current.
+    /// Records an event after all earlier work of `stream`. The ticket `value` is done when the event
+    /// completes. The context must be current.
     pub fn record(&self, stream: &Stream, value: u64) -> DriverResult {
         let mut state = self.state.lock();
         if state.idle.is_empty()
@@ -59,8 +59,8 @@ impl QueueEvents {
         Ok(())
     }
 
-    /// Returns a completed ticket value: the newest one, or any value from `wanted` on. Needs no current
-    /// context.
+    /// Returns a completed ticket value: at least `wanted` if that ticket is done, otherwise the newest one.
+    /// Needs no current context.
     pub fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {
@@ -70,8 +70,8 @@ impl QueueEvents {
         self.advance(&mut self.state.lock(), wanted)
     }
 
-    /// Returns a completed ticket value as [`reached`](Self::reached) does, but does not wait while another
-    /// thread polls or submits: it then returns an older value.
+    /// Returns a completed ticket value as [`reached`](Self::reached) does. If another thread polls or
+    /// submits, returns an older completed value instead of waiting.
     pub fn glimpse(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
         if done >= wanted {

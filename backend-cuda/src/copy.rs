@@ -235,7 +235,7 @@ fn by_batch(work: &CudaSubmission<'_>, count: usize, pieces: impl Iterator<Item 
             )
         });
     }
-    // Unreachable: `choose` selects a batch only if the driver has one of the two functions.
+    // Unreachable: `choose` selects a batch only if the driver has one of the two batch functions.
     Err(StatusCode::NOT_SUPPORTED)
 }
 

@@ -125,7 +125,7 @@ impl CudaCore {
             // These codes do not show that the work failed: the work continues.
             Err(StatusCode::NOT_READY | StatusCode::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
-            // The stream is empty, so all events must be complete. If one is not, the device is lost.
+            // The stream is empty, so all events must be complete. If one event is not, the device is lost.
             Ok(()) if queue.is_reached_soon(newest) => {}
             Ok(()) => self.lose(StatusCode::UNKNOWN),
         }

@@ -100,7 +100,7 @@ fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
 }
 
 impl Card {
-    /// Returns the GPU's total and free memory now; the default head-room is subtracted.
+    /// Returns the GPU's memory now: total, free, and usable (free memory less the default head-room).
     ///
     /// The driver reports the memory only in a context. If the process has no context on this GPU yet, the
     /// call creates the primary one temporarily. That takes some tenths of a second and some hundred
@@ -194,7 +194,7 @@ impl Card {
 
 fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> DriverResult<String> {
     let mut buffer = [0_u8; ROOM];
-    // The driver gets one byte less than the buffer has, so the last byte stays zero and ends the text.
+    // Pass one byte less than the buffer's length, so the buffer's last byte stays zero and ends the text.
     check(ask(buffer.as_mut_ptr().cast(), ROOM as c_int - 1))?;
     Ok(CStr::from_bytes_until_nul(&buffer)
         .map(|text| text.to_string_lossy().into_owned())
@@ -203,7 +203,7 @@ fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Drive
 
 fn uuid(driver: &Driver, device: c_int) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
-    // The newer function distinguishes the instances of a partitioned GPU (MIG).
+    // Prefer the newer function, because it distinguishes the instances of a partitioned GPU (MIG).
     let ask = driver.table.device_get_uuid_v2.unwrap_or(driver.table.device_get_uuid);
     // SAFETY: writes 16 bytes.
     check(unsafe { ask(&raw mut bytes, device) }).ok()?;

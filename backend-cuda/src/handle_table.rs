@@ -163,7 +163,7 @@ impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
             Some((first, found)) if *first == id => Some(found),
             _ => self.others.get(&id),
         };
-        // The reference stays valid during this call, even if another thread removes the entry meanwhile.
+        // `found` shares ownership, so it stays valid even if another thread removes the table's entry.
         if let Some(found) = known {
             return Some(read(found));
         }

@@ -224,8 +224,8 @@ impl Drop for HostRange {
             // it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
-        // Hold this lock until the driver has unlocked the memory, because no thread may register it
-        // meanwhile.
+        // Hold this lock until the driver has unlocked the memory. Otherwise another thread could register
+        // the same memory meanwhile.
         let mut known = matches!(self.owner, Owner::Registered { _ours: None }).then(|| REGISTERED.lock());
         if let Some(users) = known.as_mut().and_then(|known| known.get_mut(&self.registration())) {
             *users -= 1;

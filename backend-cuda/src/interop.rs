@@ -187,7 +187,7 @@ impl CudaDevice {
             })
         }
         .map_err(|code| core.error(operation, code))?;
-        // Memory of the driver's pools belongs to no context, so its context is null.
+        // Memory of the driver's pools belongs to no context, so the driver reports a null context for it.
         let is_ours = context == core.context.handle() || context == ContextHandle::NULL;
         if !is_ours || ordinal != core.context.ordinal() {
             let error = Error::new(ErrorKind::InvalidArgument, operation)

@@ -33,8 +33,8 @@ impl CudaCore {
             return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
-        // Create this guard before the program's code runs: its drop precedes the unlock and the restoration
-        // of the context, even if that code panics.
+        // Create this guard after the locks. If the program's code in `work` panics, the guard's drop then
+        // runs before the unlock and before the restoration of the context.
         let unfinished = Unfinished { core: self, queue: &queue, value };
         let mut submission = CudaSubmission { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
@@ -54,7 +54,7 @@ struct Unfinished<'a> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        // Make the context current again, because code of the program may have left another one current.
+        // The program's code may have made another context current, so make the device's current again.
         let drained = self.core.context.enter_again().and_then(|()| self.queue.drain_for_sure());
         if let Err(code) = drained {
             self.core.lose(code);

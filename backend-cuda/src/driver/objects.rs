@@ -111,7 +111,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
     }
 
-    /// Makes later work of the stream wait for an event. The event may be destroyed before.
+    /// Makes later work of the stream wait for `event`. The event may be destroyed before the wait ends.
     pub fn wait_for(&self, event: &Event) -> DriverResult {
         // SAFETY: both handles are alive.
         check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
@@ -146,7 +146,7 @@ impl Stream {
         check(unsafe { (self.context.driver.table.memcpy_dtod_async)(to, from, bytes as usize, self.handle) })
     }
 
-    /// Enqueues a copy between memory of two contexts; each side is a context and an address.
+    /// Enqueues a copy between contexts; `to` and `from` are each the context and address of one side.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload); the stream's context has peer access to both contexts.
@@ -170,8 +170,8 @@ impl Stream {
         unsafe { self.set(to, bytes, Unit::One(0)) }
     }
 
-    /// Enqueues a fill of GPU memory with a repeated unit of 1, 2 or 4 bytes. `to` and `bytes` must be
-    /// multiples of the unit's length.
+    /// Fills `bytes` bytes of GPU memory at `to` with a repeated `unit` of 1, 2 or 4 bytes, in the stream's
+    /// order. `to` and `bytes` must be multiples of the unit's length.
     ///
     /// # Safety
     /// The requirements of [`upload`](Self::upload).
@@ -187,7 +187,7 @@ impl Stream {
         })
     }
 
-    /// Enqueues a launch of a kernel.
+    /// Enqueues a launch of `function` with `blocks` blocks of [`THREADS`] threads each.
     ///
     /// # Safety
     /// The arguments must match the declaration of the kernel. All addresses among them must be valid for the
@@ -202,8 +202,8 @@ impl Stream {
         unsafe { self.launch_of(function, blocks, (THREADS, 0), arguments) }
     }
 
-    /// Enqueues a launch of a kernel with `threads` threads in each block, at most the number that the kernel
-    /// declares. Each block has `shared_bytes` bytes of dynamic shared memory.
+    /// Enqueues a launch of `function` with `blocks` blocks. Each block has `threads` threads, at most the
+    /// number that the kernel declares, and `shared_bytes` bytes of dynamic shared memory.
     ///
     /// # Safety
     /// The requirements of [`launch`](Self::launch).
@@ -247,7 +247,7 @@ impl Module {
         Ok(function)
     }
 
-    /// Returns an attribute of `function`, a function of this module.
+    /// Returns the attribute `which` of `function`, a function of this module.
     pub fn attribute(&self, function: Function, which: Attribute) -> DriverResult<u32> {
         let mut value = 0;
         let ask = self.context.driver.table.function_get_attribute;
@@ -265,8 +265,8 @@ impl Module {
         check(unsafe { set(function, which, most.unwrap_or(c_int::MAX)) })
     }
 
-    /// Returns the number of blocks of `function`, a kernel of this module, that a multiprocessor runs at
-    /// once.
+    /// Returns the number of blocks of `threads` threads of `function`, a kernel of this module, that a
+    /// multiprocessor runs at once. If the driver reports an error, the result is 4.
     pub fn occupancy(&self, function: Function, threads: u32) -> u32 {
         let mut blocks = 0;
         let ask = self.context.driver.table.occupancy;

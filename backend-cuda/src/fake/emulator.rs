@@ -132,13 +132,13 @@ impl EmulatedKernel {
         Some(kernel)
     }
 
-    /// Emulates a launch: runs the threads of each block one after the other, up to each barrier.
+    /// Emulates a launch with parameter bytes `params`: runs a block's threads one by one up to each barrier.
     pub fn run(&self, memory: &impl EmulatedMemory, blocks: u32, threads: u32, params: &[u8]) {
         for block in 0..blocks {
             let thread = |number| Thread {
                 number,
                 at: 0,
-                // Do not initialise registers to zero: then a read before the first write changes the result.
+                // Start registers with a pattern, not zeroes, so reads before the first write fail the tests.
                 registers: vec![0xA5A5_A5A5_A5A5_A5A5; self.registers.len()],
                 local: vec![0xA5; self.local_bytes],
             };
@@ -484,7 +484,7 @@ impl<M: EmulatedMemory> Run<'_, M> {
         assert!(address.is_multiple_of((registers.len() * width) as u64), "a vector access is misaligned");
         for (part, register) in registers.into_iter().enumerate() {
             let value = self.read(space, address + (part * width) as u64, width);
-            // Extend the number by its sign to the 32 bits of the register.
+            // Extend a short number to the register's 32 bits: a signed one by its sign, others by zeroes.
             let extended = if width < 4 { integer(kind, value) as u64 & mask(32) } else { value };
             self.thread.registers[register] = extended;
         }

@@ -8,7 +8,7 @@
 //!
 //! An error code that the enum in `cust_raw` lacks becomes `CUDA_ERROR_UNKNOWN`.
 
-// Allow these function names, because the C interface of the driver prescribes them.
+// Allow these function names, because they are the names in the driver's C interface.
 #![allow(non_snake_case)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};

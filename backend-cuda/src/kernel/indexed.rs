@@ -55,7 +55,7 @@ const BOUNCE_BYTES: u64 = 8 << 20;
 fn word(elements: u64, stride: u64, values: u64) -> usize {
     let places = (elements | stride | 16).trailing_zeros();
     let with_values = (elements | stride | values | 16).trailing_zeros();
-    // For values of less than 4 bytes, the kernel combines values to words of 4 bytes, at any alignment.
+    // If values have no alignment of 4 bytes, the kernel combines elements to words of 4 bytes itself.
     if with_values >= 2 { with_values as usize } else { places.min(1) as usize }
 }
 

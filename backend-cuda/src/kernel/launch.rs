@@ -57,7 +57,7 @@ pub(crate) fn run(
     let report = AnswerPlace::new(work, report, Report::BYTES)?;
     let mut pieces = if lanes > 1 { (launch.items - head) / lanes } else { 0 };
     if is_around {
-        // Only whole warps process several items per thread, so round down.
+        // Only whole warps process several work-items per thread, so round down.
         pieces -= pieces % u64::from(WARP);
     }
     // Divide the work into thread blocks of several rows (ranges of elements); each warp processes one row.
@@ -88,7 +88,7 @@ pub(crate) fn run(
     push_views(&mut words, launch.views, &bases);
     words.extend(launch.params);
     if gives_tables {
-        // Tables start and end at multiples of 8 bytes.
+        // Tables start and end at multiples of 8 bytes, so these words contain all of their bytes.
         words.extend(launch.table.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)));
     } else if !launch.table.is_empty() {
         work.send(launch.table, scratch + scratch::PATTERN)?;

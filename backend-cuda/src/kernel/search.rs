@@ -110,7 +110,7 @@ impl AnswerPlace {
         Ok(Self { host, address })
     }
 
-    /// Copies the first `bytes` bytes of the search's result to the host.
+    /// Copies the result's first `bytes` bytes to the host; does nothing if kernels write there directly.
     ///
     /// # Safety
     /// The result on the GPU and its memory on the host must have at least `bytes` bytes.

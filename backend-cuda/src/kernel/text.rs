@@ -95,8 +95,8 @@ impl Text {
         self.body.push_str(";\n");
     }
 
-    /// Appends a label. Removes a branch to this label directly before it, because NVIDIA's assembler (CUDA
-    /// 12.9, 13.0) crashes on some branches that skip nothing.
+    /// Appends the label `name`. If a branch to this label directly precedes the label, removes the branch:
+    /// NVIDIA's assembler (CUDA 12.9, 13.0) crashes on some branches that skip nothing.
     pub fn label(&mut self, name: &str) {
         let before = self.body.trim_end_matches(|c| c != ';').len();
         let line = self.body[..before].rfind('\n').map_or(0, |end| end + 1);
@@ -109,7 +109,7 @@ impl Text {
         let _ = writeln!(self.body, "{name}:");
     }
 
-    /// Writes code that selects one of two values by a predicate.
+    /// Writes code that sets the register `name` to `yes` if the predicate `condition` is true, else to `no`.
     pub fn select(&mut self, of: Type, name: &str, [condition, yes, no]: [&str; 3]) {
         if of == Type::Bool {
             let [first, second] = ["pred"; 2].map(|kind| self.temporary(kind));
@@ -150,7 +150,7 @@ impl Text {
         true
     }
 
-    /// Writes code that loads a constant of the type `of`; `bits` are its bits.
+    /// Writes code that loads a constant of the type `of`, with the bits `bits`, into the register `name`.
     pub fn literal(&mut self, of: Type, name: &str, bits: u64) {
         match of {
             Type::Bool => emit!(self, "setp.ne.u32 {name}, {bits}, 0"),
@@ -166,7 +166,7 @@ impl Text {
         }
     }
 
-    /// Writes code that loads the low bits of a 64-bit kernel parameter. `place` is its PTX address.
+    /// Writes code that loads the low bits of the 64-bit kernel parameter at `place` into `name`.
     pub fn parameter(&mut self, of: Type, name: &str, place: &str) {
         if of == Type::Bool {
             let word = self.temporary("b32");
@@ -177,8 +177,8 @@ impl Text {
         }
     }
 
-    /// Returns the register that passes a value as an argument of a function call. A bool becomes a 32-bit
-    /// word.
+    /// Returns the register that passes the value of the register `name` as an argument of a function call. A
+    /// bool becomes a 32-bit word.
     pub fn given_on(&mut self, of: Type, name: &str) -> String {
         if of != Type::Bool {
             return name.to_owned();
@@ -188,7 +188,7 @@ impl Text {
         word
     }
 
-    /// Writes a call of a PTX function. Each argument is a type and a register.
+    /// Writes a call of a PTX function with a result of the type `of` in the register `name`.
     pub fn call(&mut self, function: &str, of: Type, name: &str, arguments: &[(Type, String)]) {
         let kind = |of: Type| if is_wide(of) { "b64" } else { "b32" };
         let given: Vec<String> =
@@ -206,7 +206,7 @@ impl Text {
         self.body.push_str("\t}\n");
     }
 
-    /// Writes code that computes `element * stride + base`.
+    /// Writes code that sets the register `name` to `element * stride + base`.
     pub fn scaled(&mut self, name: &str, element: &str, stride: u64, base: &str) {
         if stride.is_power_of_two() {
             let far = self.temporary("b64");
@@ -217,7 +217,7 @@ impl Text {
         }
     }
 
-    /// Writes code that divides by a constant: by a shift, or by a multiplication with the reciprocal.
+    /// Writes code that divides the unsigned `value` by a constant, by a shift or a reciprocal, into `name`.
     pub fn quotient(&mut self, name: &str, value: &str, divisor: u64) {
         if divisor.is_power_of_two() {
             return emit!(self, "shr.u64 {name}, {value}, {}", divisor.trailing_zeros());
@@ -237,12 +237,12 @@ impl Text {
         emit!(self, "shr.u64 {name}, {name}, {shift}");
     }
 
-    /// Writes code that computes an element's index in the array. `number` counts the elements of the channel
-    /// (the share of the array's pages on one device).
+    /// Writes code that sets `name` to an element's index in the array. The register `number` is the
+    /// element's index in its `channel` (the share of the array's pages on one device).
     pub fn index(&mut self, name: &str, number: &str, channel: &str, page_len: u64, channels: u64) {
         let [page, others] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // The pages of an array go to its channels in turn, so the index is `number + (page * (channels - 1)
-        // + channel) * page_len`.
+        // The pages of an array go to its channels (shares of devices) in turn, so the index is `number +
+        // (page * (channels - 1) + channel) * page_len`.
         if channels == 1 {
             emit!(self, "mad.lo.u64 {name}, {channel}, 0x{page_len:X}, {number}");
             return;
@@ -252,7 +252,7 @@ impl Text {
         emit!(self, "mad.lo.u64 {name}, {others}, 0x{page_len:X}, {number}");
     }
 
-    /// Writes code that selects a number if a predicate is true, else 0.
+    /// Writes code that sets the number in register `name` to 0 if the predicate `condition` is false.
     pub fn select_or_zero(&mut self, of: Type, name: &str, condition: &str) {
         match of {
             Type::F32 => emit!(self, "selp.f32 {name}, {name}, 0f00000000, {condition}"),
@@ -261,7 +261,7 @@ impl Text {
         }
     }
 
-    /// Writes code that loads a number. `guard` is a predicate such as `@valid`.
+    /// Writes code that loads a number into `name`. `guard` is empty or a predicate such as `@valid`.
     pub fn load(&mut self, of: Type, name: &str, guard: &str, source: LoadSource<'_>) {
         let LoadSource { way, at, from, align } = source;
         let width = u64::from(of.bytes());
@@ -286,7 +286,7 @@ impl Text {
         }
     }
 
-    /// Writes code that stores a number. The address is a pair as in [`load`](Self::load).
+    /// Writes code that stores the register `name` at `at` plus `to` bytes, an address divisible by `align`.
     pub fn store(&mut self, of: Type, name: &str, guard: &str, (at, to): (&str, u64), align: u64) {
         let width = u64::from(of.bytes());
         let unit = width.min(align);
@@ -304,7 +304,7 @@ impl Text {
         }
     }
 
-    /// Writes code that truncates a 32-bit register to a shorter type.
+    /// Writes code that truncates the 32-bit register `name` to a shorter type `of`.
     pub fn narrow(&mut self, of: Type, name: &str) {
         match of {
             Type::U8 => emit!(self, "and.b32 {name}, {name}, 0xFF"),
@@ -359,8 +359,8 @@ impl Text {
                 emit!(self, "shl.b32 {bits}, {a}, 16");
                 emit!(self, "mov.b32 {name}, {bits}");
             }
-            // GPUs before compute capability 8.0 have no instruction for this conversion, so round by integer
-            // operations.
+            // Convert to bf16 by integer operations, because GPUs before compute capability 8.0 have no
+            // instruction for this conversion.
             _ => {
                 let (odd, is_nan) = (self.temporary("b32"), self.temporary("pred"));
                 emit!(self, "mov.b32 {bits}, {a}");
@@ -410,7 +410,7 @@ impl Text {
         self.cast(Type::U32, of, name, &count);
     }
 
-    /// Writes code that computes the upper half of the product of two integers.
+    /// Writes code that sets `name` to the upper half of the product of the integers `a` and `b`.
     pub fn mul_high(&mut self, of: Type, name: &str, a: &str, b: &str) {
         let (s, bits) = (suffix(of), 8 * of.bytes());
         if bits >= 32 {
@@ -420,7 +420,7 @@ impl Text {
         emit!(self, "shr.{s} {name}, {name}, {bits}");
     }
 
-    /// Writes code that reinterprets the bits of a number as another type of the same length.
+    /// Writes code that sets `name` to the bits of `a`, as a number of the type `to` with the same length.
     pub fn as_bits(&mut self, to: Type, name: &str, a: &str) {
         emit!(self, "mov.{} {name}, {a}", if is_wide(to) { "b64" } else { "b32" });
         self.narrow(to, name);
@@ -493,7 +493,7 @@ impl Text {
             minus
         });
         if op == Binary::Rem {
-            // For the divisors 1 and -1 the remainder is 0.
+            // `divisor` is 1 instead of 0 and -1, so `rem` gives 0: right for -1; for 0, the result is `a`.
             emit!(self, "rem.{s} {name}, {a}, {divisor}");
             emit!(self, "selp.{r} {name}, {a}, {name}, {zero}");
             return;

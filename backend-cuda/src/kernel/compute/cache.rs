@@ -23,8 +23,7 @@ pub(super) struct Computing {
 }
 
 impl Computing {
-    /// Returns the kernel that lists the matches of a search. The first search that lists indices translates
-    /// it.
+    /// Returns the kernel that lists the matches of a search. The first call translates and loads the kernel.
     pub fn list(&self, context: &Arc<CudaContext>) -> DriverResult<Function> {
         let list = once(&self.list, || load(context, &self.shape, "compute_find/compute_list"))?;
         Ok(list.function)

@@ -134,7 +134,8 @@ impl<'a> Code<'a> {
     }
 
     fn splice(&mut self, kind: &str, operands: &[&str]) {
-        // The last two operands are inputs. For `extremes`, a third input is the index of the first element.
+        // The last operands are inputs: the thread's first element, and the number of elements left. For
+        // `extremes`, a third input is the element's index.
         let inputs = if kind == "extremes" { 3 } else { 2 };
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };
@@ -198,7 +199,7 @@ impl<'a> Code<'a> {
             ("store", Task::Store { stores, filter }, []) => {
                 self.stores(stores, *filter, &left);
             }
-            // Other tasks never launch these kernels of the text, so omit them.
+            // No launch uses this kernel of the text with the program's task, so write no code for it.
             _ => {}
         }
     }
@@ -254,7 +255,7 @@ impl<'a> Code<'a> {
     /// Returns the address of a field of element `k`: a register, and an offset of at most 31 bits.
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
-        // Without elements, the stride is arbitrary and may overflow here, but no access happens.
+        // Let the product wrap around: it can overflow only without elements, and then no access happens.
         let distance = self.offset(k).wrapping_mul(self.shape.layouts[source].stride);
         match distance.checked_add(u64::from(offset)) {
             Some(near) if near <= OFFSET_MAX => (first, near),

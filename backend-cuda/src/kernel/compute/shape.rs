@@ -82,9 +82,9 @@ pub(super) struct FieldComparison {
 /// Distribution of the elements of a thread over a tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementDistribution {
-    /// Number of elements in a row, which a thread loads at once.
+    /// Number of adjacent elements in a row, which a thread loads at once.
     pub len: u64,
-    /// Distance between two rows of a thread, in elements.
+    /// Distance in elements between a thread's successive rows (adjacent elements that are loaded at once).
     pub step: u64,
 }
 
@@ -96,7 +96,7 @@ impl ElementDistribution {
 }
 
 impl ProgramKey {
-    /// Number of elements that a block counts at a time: 8 elements, or 64 bytes, for each thread.
+    /// Number of elements that a block counts at a time: for each thread 8 elements, or 64 bytes if `packed`.
     pub fn tile(&self) -> u64 {
         let packed = self.comparison.and_then(|comparison| comparison.packed);
         u64::from(THREADS) * packed.map_or(8, |bytes| 4 * VECTOR_BYTES / bytes)
@@ -109,8 +109,8 @@ impl ProgramKey {
         let head = head(compute, starts);
         let layout = |(at, start): (usize, &u64)| {
             let source = compute.sources[at];
-            // Compare start addresses only: an operand that overlaps a written operand must begin at the same
-            // address.
+            // It suffices to compare start addresses, because a request requires that operands which overlap
+            // a written operand begin at the same address.
             let written =
                 |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
             SourceLayout {
@@ -133,7 +133,7 @@ impl ProgramKey {
             let word = (1 << (field | layout.stride | 8).trailing_zeros()).min(1 << bytes.ilog2());
             let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
             if is_find && !program.ops.iter().any(reads) {
-                // The code for this comparison does not depend on the layout, so neither does the key.
+                // The code for this comparison does not depend on the layout, so all layouts share one key.
                 layouts[source] = SourceLayout { stride: 0, align: 1, read_only: true, in_vectors: false };
             }
             let parameters = literals.len();

@@ -60,13 +60,13 @@ pub(crate) struct ViewLayout {
     pub stride: u64,
     /// Alignment of the view's elements in bytes: the greatest common divisor of their addresses, at most 16.
     pub align: u64,
-    /// Page length of the view in elements, if its pages are in several buffers; else 1.
+    /// Page length of the view in elements if its pages are in several memory ranges (`bases`); else 1.
     pub page_len: u64,
     pub bases: usize,
     /// True if all accesses to the view at positions known before the launch are in bounds.
     pub is_inside: bool,
-    /// If a thread processes several work-items: alignment in bytes, at most 16, of the first work-item's
-    /// element.
+    /// If a thread processes several work-items: alignment in bytes, at most 16, of the element of a thread's
+    /// first work-item.
     pub ahead: u64,
 }
 
@@ -109,7 +109,7 @@ impl LeadingParameters {
 pub(super) const STATE_BYTES: u64 = 40;
 
 impl KernelKey {
-    /// Returns the key of the simplest launch: one channel, no limit, no tables, one work-item per thread.
+    /// Returns the key of the simplest launch: one channel, no loop limit, no tables, one work-item a thread.
     pub fn plain(kernel: VerifiedKernel, views: Vec<ViewLayout>) -> Self {
         Self {
             kernel,
@@ -168,7 +168,8 @@ impl KernelKey {
             // that no code wrote. Assume nothing about the registers' values.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::IntegerBounds::unknown(body.registers.len());
-            // The initialisation to zero counts as one more write of each register.
+            // Each register is also written by its initialisation to zero. So every bool has several writes,
+            // and is stored in a word, as `words` requires.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();
@@ -176,8 +177,8 @@ impl KernelKey {
         let Text { declarations, body, .. } = writer.text;
         let tables = if self.gives_tables { self.kernel.body().table_bytes() } else { 0 };
         let (bytes, threads) = (self.tables_at() + tables, self.threads());
-        // Two blocks on a multiprocessor hide more latency than additional registers save accesses. Smaller
-        // blocks fit without a limit of registers; larger blocks would have fewer than 64 registers.
+        // Limit the registers so that two blocks of 257 to 512 threads fit on a multiprocessor, to hide
+        // latency. Shorter blocks need no limit; longer ones would get fewer than 64 registers per thread.
         let together = if (257..=512).contains(&threads) { 2 } else { 1 };
         let text = format!(
             ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {threads}, 1, 1\n\
@@ -696,7 +697,7 @@ impl<'a> Writer<'a> {
         if !self.has_groups() {
             return (element, inside);
         }
-        // Work-items beyond the end of the launch access no element, and must not report a failure.
+        // Work-items past the launch's end (not `live`) access no element, and must not report a failure.
         let Some(inside) = inside else { return (element, Some("live".into())) };
         emit!(self.text, "and.pred {inside}, {inside}, live");
         (element, Some(inside))
@@ -715,7 +716,7 @@ impl<'a> Writer<'a> {
                 let element = self.text.temporary("b64");
                 let inside = self.below(at, tile.into());
                 if tile == 1 {
-                    // The view has an element for each item, so the access needs no check.
+                    // The view has an element for each work-item, so the access needs no check.
                     emit!(self.text, "add.u64 {element}, item, {}", r(at));
                     return (element, inside);
                 }
@@ -884,7 +885,7 @@ impl<'a> Writer<'a> {
     /// Returns the address of an array's element, and the predicate that the element exists.
     fn element_of_array(&mut self, array: usize, at: Reg) -> (String, Option<String>) {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
-        // For private arrays and shared arrays, an upper bound of the index that is known now replaces the
+        // If a known upper bound shows that the index is inside of the private or shared array, write no
         // check.
         let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
         let inside = if is_inside { None } else { self.below(at, decl.len.into()) };

@@ -24,7 +24,7 @@ impl Code<'_> {
         let shape = self.shape;
         let mut parts: Vec<(usize, u32, Type)> =
             self.fields().into_iter().map(|(_, source, offset, of)| (source, offset, of)).collect();
-        // The shortest element, in bytes, for which access by rows is faster than access by elements.
+        // Least element length, in bytes, for which access by rows (adjacent elements) is the faster way.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
                 let part =
@@ -44,8 +44,8 @@ impl Code<'_> {
             return None;
         }
         let len = (VECTOR_BYTES / widths().max()?).min(EACH);
-        // Thread `t` starts with element `len * t` of the tile if it takes adjacent elements (a step of 1).
-        // Otherwise adjacent threads take adjacent rows.
+        // `step` is the distance between a thread's rows of `len` elements. If `self.step` is 1, these rows
+        // are adjacent; otherwise adjacent threads take adjacent rows.
         let step = if self.step == 1 { len } else { len * u64::from(THREADS) };
         Some(ElementDistribution { len, step })
     }
@@ -55,8 +55,8 @@ impl Code<'_> {
         let Some(rows) = self.rows.filter(|_| self.step != 1) else { return (first, left) };
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));
         let [far, mine] = ["b64"; 2].map(|kind| self.temporary(kind));
-        // `first` already contains `t` for thread `t`, but its first element is number `len * t` of the tile.
-        // So add `(len - 1) * t`.
+        // For thread `t`, `first` is element `t` of the tile, but with rows of `len` elements the thread
+        // starts at element `len * t`. So add `(len - 1) * t`.
         emit!(self, "mov.u32 {thread}, %tid.x");
         emit!(self, "mul.lo.u32 {skipped}, {thread}, {}", rows.len - 1);
         emit!(self, "cvt.u64.u32 {far}, {skipped}");

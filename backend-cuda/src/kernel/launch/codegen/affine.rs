@@ -23,7 +23,7 @@ const RUNS_MAX: usize = 16;
 pub(in super::super) struct LoadRun {
     pub view: usize,
     pub of: Memory,
-    /// True if the next work-item loads the next element; false if it loads the same element.
+    /// True if consecutive work-items load consecutive elements; false if they all load the same element.
     pub follows: bool,
     /// The lowest distance, in elements, of a load from the work-item's own element, and the index of this
     /// load. `high` is the same for the highest distance.
@@ -143,8 +143,9 @@ impl Follower<'_> {
             let form = match op {
                 Op::If { when, then, otherwise } if otherwise.is_empty() => {
                     let Form::Truth { falls, holds } = self.form(*when) else { return None };
-                    // A branch that only some work-items take must not contain a store, at any depth of
-                    // nesting.
+                    // One thread runs several work-items, so all must take the same branch. Assume that they
+                    // take branches with stores, and skip others; give up if the launch could not verify this
+                    // by `holds` or `falls`.
                     let stores = stores_anything(then);
                     if stores && !holds || !stores && !falls {
                         return None;
@@ -328,7 +329,7 @@ impl Follower<'_> {
         if is_extended || from.is_signed() {
             return if step == 0 { self.common(Term::Cast([from, to], sum)) } else { Form::Unknown };
         }
-        // Compute the sum in the wider type, in which it cannot wrap around.
+        // Compute the sum in the wider type, because it could wrap around in the shorter one.
         let unused = 64 - 8 * from.bytes();
         let extended = |number: u64| ((number << unused).cast_signed() >> unused).cast_unsigned() & to.mask();
         let whole = Sum { terms, ..Sum::default() };

@@ -65,8 +65,8 @@ impl<'a> Finder<'a> {
                 && let Some((counter, first, last)) = self.counter(body)
             {
                 self.bounds[counter.at()] = last;
-                // Record the bounds of the counter only if earlier code initialises it. Otherwise a second
-                // run of the loop starts with the counter's last value.
+                // Record the bounds of the counter only if earlier code initialises the counter. Otherwise a
+                // second run of the loop starts with the counter's last value.
                 if code[..number].iter().any(|op| op.written() == Some(counter)) {
                     self.counts.insert(counter, (first, last));
                 }

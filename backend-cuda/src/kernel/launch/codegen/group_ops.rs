@@ -148,7 +148,7 @@ impl Writer<'_> {
     fn alike(&mut self, name: &str, value: &str, bits: u8) {
         let [own, zero, lanes] = ["b32"; 3].map(|kind| self.text.temporary(kind));
         let is_set = self.text.temporary("pred");
-        // Compute a zero that the assembler cannot predict: `not_known` has the reason.
+        // Compute a zero that the assembler cannot predict, because it miscompiles votes on known values.
         emit!(self.text, "mov.u32 {zero}, %nctaid.y");
         emit!(self.text, "sub.u32 {zero}, {zero}, 1");
         emit!(self.text, "or.b32 {own}, {value}, {zero}");
@@ -178,7 +178,7 @@ impl Writer<'_> {
 
     /// Writes a read of another lane's value, or of the own one if no such lane exists.
     fn shuffle(&mut self, of: Type, name: &str, value: &str, mode: &str, lane: &str) {
-        // Select the last or the first of the participating lanes, by the direction of the shuffle.
+        // `last` is the lane at which the shuffle ends: the first lane if it shuffles up, else the last lane.
         let last = if mode == "up" { 0 } else { 31 };
         if of == Type::Bool {
             let [own, other] = ["b32"; 2].map(|kind| self.text.temporary(kind));

@@ -68,7 +68,8 @@ impl Writer<'_> {
     fn in_slab(&mut self, at: Reg, of: Type) -> (String, String) {
         let (threads, word, bytes) = (self.shape.threads(), word_bytes(self.body), of.bytes());
         let (mut place, mut inside) = (self.text.temporary("b32"), self.text.temporary("pred"));
-        // A check against `taken` suffices: the allocated length is a multiple of 8, and less than 4 GiB.
+        // It suffices that the start is below `taken`, the allocated length: `taken` is a multiple of 8, so
+        // an aligned access also ends below it. The index fits 32 bits, because `taken` is less than 4 GiB.
         emit!(self.text, "setp.lt.u64 {inside}, {}, taken", r(at));
         emit!(self.text, "cvt.u32.u64 {place}, {}", r(at));
         if bytes > 1 {

@@ -46,8 +46,8 @@ impl Writer<'_> {
     fn counted_by(&self, body: &[Op]) -> Option<(Reg, u64)> {
         let Some(Op::Copy { to: counter, .. }) = body.last() else { return None };
         let &(first, last) = self.bounds.counts.get(counter)?;
-        // Other operations may need labels. A label contains the number (site) of its operation, and all
-        // copies of the body have the same numbers, so their labels would collide.
+        // Accept only operations that need no label. A label contains its operation's number (site), which
+        // all copies of the loop's code share, so the labels would collide.
         let is_straight = |op: &Op| {
             op.written().is_some()
                 && !matches!(op, Op::Atomic { .. } | Op::PrivateAlloc { .. } | Op::Subgroup { .. })

@@ -56,7 +56,7 @@ impl Writer<'_> {
         emit!(self.text, "shr.u32 {above}, {above}, {shift}");
         emit!(self.text, "mul.lo.u32 {column}, {above}, {pitch}");
         emit!(self.text, "sub.u32 {column}, {short}, {column}");
-        // The low bits of the warp's number select the warp's row in the block.
+        // The low bits of a warp's number are the index of the warp's row in its thread block.
         emit!(self.text, "shr.u64 {own}, number, {}", WARP.ilog2());
         emit!(self.text, "and.b64 {own}, {own}, {}", ROWS - 1);
         emit!(self.text, "cvt.u32.u64 {short}, {own}");
