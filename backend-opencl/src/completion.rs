@@ -72,8 +72,9 @@ impl fmt::Debug for Mark {
 }
 
 impl Mark {
-    /// Creates the mark (ticket value and last event) of a submission. If the driver reports a failure, the
-    /// ticket gets an error of kind `kind`.
+    /// Creates the mark of the submission with the ticket `value` and the last event `event`. If the driver
+    /// reports a failure, the ticket gets an error of kind `kind`; `verdict` can report a failure of a
+    /// kernel.
     pub fn new(
         value: u64,
         event: Event,
@@ -234,8 +235,8 @@ impl Track {
         pending.get(at).cloned()
     }
 
-    /// Records the outcomes of completed submissions, up to `value`, in the timeline, and removes their
-    /// marks. After a failure, blocks briefly to probe the device. Runs no waker.
+    /// Records the outcomes of completed submissions, up to the ticket `value`, in the timeline, and removes
+    /// their marks (events). After a failure, blocks briefly to probe the device. Runs no waker.
     pub fn collect(&self, value: u64) {
         loop {
             let front = self.pending.lock().front().cloned();
@@ -267,7 +268,8 @@ impl Track {
         }
     }
 
-    /// Records that the driver no longer reports if some work has ended.
+    /// Records that the driver no longer reports the end of some work; [`is_over`](Self::is_over) is then
+    /// false.
     pub fn lose_sight(&self) {
         self.unknown.store(true, Ordering::Release);
     }
@@ -327,7 +329,7 @@ impl Track {
             if self.timeline.poll(value)? == QueueProgress::Done {
                 return Ok(());
             }
-            // The driver has reported a later command first. So wait for the earliest command.
+            // The driver reported this submission before an earlier one, so wait for the earliest pending.
             let front = self.pending.lock().front().cloned();
             match front {
                 Some(mark) => mark.wait(),
@@ -352,8 +354,8 @@ impl Track {
         }
         self.wakers.lock().push((value, waker));
         let Some(mark) = self.find(value) else { return self.advance(u64::MAX) };
-        // Check again: if the device was lost meanwhile, the thread that declared the loss may have looked
-        // for wakers before this one was added.
+        // Check again: the device may have been lost meanwhile. The thread that declared the loss may have
+        // looked for wakers before this waker was added.
         if !matches!(self.timeline.poll(value), Ok(QueueProgress::Pending)) {
             return wake_all(self.due());
         }

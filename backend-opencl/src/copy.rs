@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
             _ => 1,
         };
         let group = submission.core.kernels.group as u64;
-        // Each work-item copies eight words, because a long copy should occupy more than one work-group.
+        // Divide long copies among several work-groups: each work-item copies about eight words.
         let split = (longest / (group * width * 8)).clamp(1, 64);
         let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 

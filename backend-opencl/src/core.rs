@@ -47,7 +47,7 @@ pub(crate) struct OpenClCore {
     /// True if pinned memory uses NVIDIA's host buffers. A trial has then shown that kernels can access them.
     pub host_buffers_nv: bool,
     pub completion_thread: CompletionSender,
-    /// The measured routes for copies of different numbers and sizes.
+    /// The measured routes (copy methods) for copies of different numbers and sizes.
     pub routing: RwLock<Routing>,
     /// True if the device wipes memory before its release.
     pub wipes: Arc<AtomicBool>,
@@ -175,8 +175,8 @@ impl OpenClCore {
         }
     }
 
-    /// Converts a driver's status code to an error, and declares the device lost if necessary. If the code is
-    /// ambiguous, blocks briefly to probe the device.
+    /// Converts a driver's status code to an error, of kind `otherwise` if the code is unspecific, and
+    /// declares the device lost if necessary. If the code is ambiguous, blocks briefly to probe the device.
     pub fn fail(&self, operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
         let error = error::driver(operation, otherwise, status).on(&self.info);
         let gone = match error::severity(status) {
@@ -185,15 +185,15 @@ impl OpenClCore {
             Severity::Doubtful if self.is_lost() => false,
             Severity::Doubtful => match insist(DOUBT, || self.probe()) {
                 Ok(()) => return error,
-                // The probe failed too. Both errors may come from a lack of resources, so they do not prove
-                // that earlier work failed. Only a loss that the driver reports does.
+                // The probe failed too, but both errors may come from a lack of resources. So assume that
+                // earlier work continues, unless the driver reports a loss.
                 Err(again) => error::severity(again) == Severity::Lost,
             },
         };
         self.lost_with(operation, status, "", gone)
     }
 
-    /// Declares the device lost, because the driver does not report the state of work.
+    /// Declares the device lost, because the driver does not report the state of work. Returns the error.
     pub fn give_up(&self, operation: &'static str, status: cl_int) -> Error {
         let gone = error::severity(status) == Severity::Lost;
         self.lost_with(operation, status, "the driver does not report whether its work is complete", gone)
@@ -218,7 +218,8 @@ impl OpenClCore {
         written.and(finished)
     }
 
-    /// Keeps memory allocated until the process ends, because work in flight may still access it.
+    /// Keeps memory allocated until the process ends, because work in flight may still access the memory. If
+    /// the memory should be wiped (`is_wiped`), warns that it is not.
     pub fn keep(&self, memory: impl Send + 'static, is_wiped: bool) {
         if is_wiped && self.wipes.load(Ordering::Acquire) {
             let reason = "the device is lost, and may still use it";

@@ -217,7 +217,7 @@ fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<
     if count > 0 {
         let mut now = 0;
         check(ask(count, list.as_mut_ptr(), &mut now))?;
-        // The number may have decreased since the first call.
+        // The driver may return fewer entries than at the first call, which returned their number.
         list.truncate(now as usize);
     }
     list.retain(|id| !id.is_null());

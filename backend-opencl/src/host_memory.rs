@@ -156,7 +156,7 @@ impl HostPiece {
         Self { address, bytes, shared, uses, writes, wipes, backing }
     }
 
-    /// Allocates zeroed host memory.
+    /// Allocates `bytes` bytes of zeroed host memory, which is pageable or page-locked by `kind`.
     pub fn allocate(core: &Arc<OpenClCore>, bytes: usize, kind: HostMemory) -> Result<Self> {
         if bytes == 0 {
             return Ok(Self::new(NonNull::<Page>::dangling().cast(), 0, None, Backing::None));
@@ -281,15 +281,16 @@ impl HostPiece {
         matches!(self.backing, Backing::None | Backing::Ours(_))
     }
 
-    /// Records that a submission will write to this memory. Call this method before the submission.
+    /// Records that the submission `value` to `queue` will write to this range, if the memory is pageable.
+    /// Call this method before the submission.
     pub fn will_be_written(&self, queue: &Arc<impl UsingQueue + 'static>, value: u64, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.note(queue, value, at..at + bytes);
         }
     }
 
-    /// Blocks while earlier work writes to this range, if the memory is pageable. Call this method before a
-    /// copy from the range is enqueued. Runs no waker.
+    /// Blocks while earlier work writes to the `bytes` bytes at `at`, if the memory is pageable. Call this
+    /// method before a copy from the range is enqueued. Runs no waker.
     pub fn await_writes(&self, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.await_writes_in(at..at + bytes);

@@ -173,12 +173,12 @@ impl BuiltKernels {
     }
 
     /// Returns the number of work-groups to launch for a kernel that has work for `enough` groups. Kernels
-    /// that run in several work-groups work with any number of them.
+    /// that run in several work-groups work with any number of groups.
     ///
-    /// On a CPU the result is always the same number, because of PoCL up to 5.0. It loads a kernel's code for
-    /// a global size, but releases it only by the kernel's name and the size of the groups. Concurrent
-    /// launches of different global sizes make its reference counts wrong. PoCL then ends the process
-    /// (`pocl_release_dlhandle_cache`) or unloads code that still runs.
+    /// On a CPU the result is constant, to avoid a bug of PoCL up to 5.0. PoCL loads a kernel's code for each
+    /// global size, but selects the code to release only by the kernel's name and the size of the groups. So
+    /// after concurrent launches of different global sizes its reference counts are wrong. PoCL then ends the
+    /// process (`pocl_release_dlhandle_cache`) or unloads code that still runs.
     pub fn groups_up_to(&self, enough: u64) -> usize {
         if self.steady { self.groups } else { enough.clamp(1, self.groups as u64) as usize }
     }

@@ -36,7 +36,7 @@ static RUNNING: Mutex<Running> = Mutex::new(Running { clocks: Vec::new(), has_th
 static STARTED: Condvar = Condvar::new();
 
 impl KernelClock {
-    /// Creates a clock for kernels; `None` if kernels share no memory with the host.
+    /// Creates a clock for kernels; `None` without memory that kernels share with the host.
     pub fn new(core: &Arc<OpenClCore>) -> Option<Self> {
         let piece = HostPiece::allocate(core, BYTES, HostMemory::Pinned).ok()?;
         let clock = Self(piece).filter_shared()?;

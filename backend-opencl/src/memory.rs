@@ -108,8 +108,8 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, bytes)
     }
 
-    /// Allocates memory that can grow to `most` bytes. OpenCL cannot reserve addresses, so the memory
-    /// consists of separate OpenCL buffers (pieces) of equal length.
+    /// Allocates `bytes` bytes, which can grow to `most` bytes. OpenCL cannot reserve addresses, so the
+    /// memory consists of separate OpenCL buffers (pieces) of equal length.
     pub fn extensible(core: &Arc<OpenClCore>, budget: &Budget, bytes: u64, most: u64) -> Result<Self> {
         check_extensible(bytes, most).map_err(|error| error.on(&core.info))?;
         if most == u64::MAX {
@@ -196,8 +196,8 @@ pub(crate) struct Budget {
 impl Budget {
     pub fn new(core: &OpenClCore, bytes: Option<u64>) -> Self {
         let total = core.info.total_bytes;
-        // Leave memory for the driver, for kernels and for scratch memory. With shared memory, leave more for
-        // the host.
+        // Leave memory for the driver, kernels and scratch memory. A device that shares RAM with the host
+        // leaves more.
         let head_room = match core.info.kind {
             backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
             _ => total / 8,

@@ -134,7 +134,8 @@ impl OpenClQueue {
         }))
     }
 
-    /// Begins a submission to the queue. Other threads cannot submit until it has ended.
+    /// Begins a submission to the queue. Other threads cannot submit until it has ended. A later failure of
+    /// the driver is an error of kind `kind` in `operation`.
     ///
     /// # Errors
     /// `UnknownHandle` for a queue that was closed, `Lost`.
@@ -157,7 +158,7 @@ impl OpenClQueue {
         })
     }
 
-    /// Makes later commands of this queue wait for a submission to another queue.
+    /// Makes later commands of this queue wait for `mark`, a submission to another queue.
     pub fn order_after(self: &Arc<Self>, mark: &Mark) -> Result<()> {
         let submission = self.begin("order_after", ErrorKind::Driver)?;
         let result = self.commands.barrier(mark.event()).and_then(|()| self.commands.flush());
@@ -324,7 +325,7 @@ impl<'q> OpenClSubmission<'q> {
         unsafe { self.write(from, to, 0, length, false) }
     }
 
-    /// Enqueues a launch of a kernel.
+    /// Enqueues a launch of this backend's kernel `name`, with `groups` work-groups.
     ///
     /// # Safety
     /// With these arguments, the kernel only accesses its buffers.
@@ -342,7 +343,7 @@ impl<'q> OpenClSubmission<'q> {
         self.launched(name, result)
     }
 
-    /// Enqueues a launch of a kernel built for this submission, with `groups` work-groups of `group` items.
+    /// Enqueues a launch of kernel `name` of `program`, with `groups` work-groups of `group` work-items each.
     ///
     /// # Safety
     /// With these arguments, the kernel only accesses its buffers.

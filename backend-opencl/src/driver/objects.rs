@@ -31,7 +31,7 @@ pub(crate) fn check(status: cl_int) -> Status<()> {
 /// Returns a handle if the driver reports success and the handle is not null.
 fn object(handle: *mut c_void, status: cl_int) -> Status<*mut c_void> {
     check(status)?;
-    // Return an error for a null handle, because the driver has a bug if it reports success.
+    // A driver that reports success with a null handle has a bug, so return an error.
     if handle.is_null() { Err(opencl3::error_codes::CL_INVALID_VALUE) } else { Ok(handle) }
 }
 
@@ -226,7 +226,7 @@ impl CommandQueue {
         check(unsafe { fill(self.handle, memory.handle, pattern, 1, 0, bytes, 0, none, event) })
     }
 
-    /// Enqueues a copy from a buffer to host memory.
+    /// Enqueues a copy of `bytes` bytes from the buffer `from`, starting at `offset`, to host memory.
     ///
     /// # Safety
     /// The range is inside of the buffer. `to` is writable for `bytes` bytes until the command is done.
@@ -245,7 +245,7 @@ impl CommandQueue {
         })
     }
 
-    /// Enqueues a copy from host memory to a buffer.
+    /// Enqueues a copy of `bytes` bytes from host memory to the buffer `to`, starting at `offset`.
     ///
     /// # Safety
     /// The range is inside of the buffer. `from` is readable for `bytes` bytes until the command is done.
@@ -265,7 +265,8 @@ impl CommandQueue {
         })
     }
 
-    /// Enqueues a copy between buffers. The driver returns an error if a range is outside of its buffer.
+    /// Enqueues a copy from byte `first` of `from` to byte `offset` of `to`. The driver returns an error if a
+    /// range is outside of its buffer.
     pub fn copy(
         &self,
         (from, first): (&Memory, u64),
@@ -312,7 +313,7 @@ impl CommandQueue {
         })
     }
 
-    /// Maps a whole buffer into host memory permanently; blocks.
+    /// Maps the whole buffer, `bytes` bytes, into host memory until [`unmap`](Self::unmap); blocks.
     pub fn map(&self, memory: &Memory, bytes: usize) -> Status<*mut u8> {
         let (map, flags, mut status) = (self.sys.clEnqueueMapBuffer, CL_MAP_READ | CL_MAP_WRITE, CL_SUCCESS);
         let (mode, none, event) = (CL_BLOCKING, ptr::null(), ptr::null_mut());

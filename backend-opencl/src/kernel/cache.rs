@@ -48,7 +48,7 @@ impl CacheFile {
         Ok(Some(Self { folder: PrivateDir::create(&path)?, name, key }))
     }
 
-    /// A number that identifies the cached file: a hash of its key.
+    /// A number that identifies the cached file: a hash of its path.
     pub fn number(&self) -> u64 {
         hash(&[self.folder.path().as_os_str().as_encoded_bytes(), b"/", self.name.as_bytes()])
     }

@@ -47,7 +47,7 @@ impl OpenClCore {
         if let Some(found) = self.programs.0.find(&shape) {
             return Ok(found);
         }
-        // Build without a lock: other programs continue meanwhile.
+        // Build without a lock, so other threads can use other programs meanwhile.
         let built = self.kernels.build_more(self.target(), &shape.text()).map_err(|error| {
             if shape.needs_doubles() && !self.kernels.has_doubles(self.target()) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
@@ -56,7 +56,7 @@ impl OpenClCore {
             }
             error.on(&self.info)
         })?;
-        // Drop an evicted program at once, because drivers keep programs that pending commands use.
+        // Drop an evicted program at once: drivers keep programs alive while pending commands use them.
         Ok(self.programs.0.add(shape, built).0)
     }
 }
@@ -434,8 +434,8 @@ fn find(submission: &mut OpenClSubmission<'_>, work: &Work<'_>, answer: (&HostPi
         even.clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end())
     };
     let bytes_each = (work.compute.bytes() / work.compute.count()).max(1);
-    // Make the length of a chunk a multiple of the work-group's: each work-item then gets an element or a
-    // vector.
+    // Make the chunk's number of elements a multiple of the work-group's length, in elements or vectors, so
+    // all work-items of a group get equally many.
     let multiple = core.kernels.group as u64 * packed.map_or(1, |(_, bytes)| 16 / bytes);
     let per_chunk = (chunk_bytes / bytes_each).max(1).next_multiple_of(multiple);
     let mut chunks = 0_u32;

@@ -66,7 +66,8 @@ pub(crate) fn indexed(
     let each = stride / width;
     let total = count * each;
     let tag = submission.value() as u32;
-    // Avoid the tag 0, because new scratch memory contains zeroes. Tags repeat after 2^32 calls of a queue.
+    // The kernel writes the tag of its submission if an index is out of bounds. Tag 0 is unused, because new
+    // scratch memory contains zeroes.
     let tag = if tag == 0 { u32::MAX } else { tag };
     let of = elements.count;
     let verdict =

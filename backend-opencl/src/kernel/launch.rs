@@ -143,7 +143,7 @@ impl OpenClCore {
             text.push_str(&kernel);
             kept.push(kept_bytes);
         }
-        // Build without a lock, so work with other programs continues meanwhile.
+        // Build without a lock, so other threads can use other programs meanwhile.
         let program = self.kernels.build_kernels(self.target(), &text).map_err(|error| {
             let needs_doubles = shapes.iter().any(|shape| shape.kernel.needs().f64);
             if needs_doubles && !self.kernels.has_doubles(self.target()) {
@@ -157,7 +157,7 @@ impl OpenClCore {
         let add = |(number, shape): (usize, &LaunchKey)| {
             let kept_bytes = kept[number];
             let built = BuiltKernel { program: Arc::clone(&program), name: name(number), kept_bytes };
-            // Release an evicted program at once, because drivers keep programs of pending commands.
+            // Drop an evicted program at once: drivers keep programs alive while commands use them.
             self.launches.built.add(shape.clone(), built).0
         };
         let last = shapes.iter().enumerate().map(add).last();

@@ -76,7 +76,7 @@ impl Listing {
     }
 
     /// Returns the last arguments of the kernel that counts the matches in segment `number` (elements in one
-    /// OpenCL buffer).
+    /// OpenCL buffer), after `chunks_before` chunks of earlier segments.
     pub fn to_count(&self, number: usize, chunks_before: u32) -> [DriverArgument<'_>; 5] {
         [
             DriverArgument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
@@ -87,8 +87,8 @@ impl Listing {
         ]
     }
 
-    /// Returns the last arguments of the kernel that lists matches in one segment (elements in one OpenCL
-    /// buffer): the matches with the numbers `lowest` to `highest` among all matches of the search.
+    /// Returns the last arguments of the kernel that lists, in one segment (elements in one OpenCL buffer),
+    /// the matches `lowest` to `highest` of the search. Earlier segments have `chunks_before` chunks.
     pub fn to_list(
         &self,
         chunks_before: u32,
@@ -134,8 +134,8 @@ impl Listing {
             // SAFETY: the answer has room for `limit` indices, as has the list.
             unsafe { submission.read(&self.list, 0, host.at(at), 16 + limit * 8, true)? };
         } else {
-            // Read the header first, because the whole list may be far longer than the matches. The caller
-            // waits for the counting meanwhile. SAFETY: an answer has a header.
+            // Read only the header first, because the list may have space for far more indices than there are
+            // matches. This waits for the counting. SAFETY: an answer has a header.
             unsafe { submission.read(&self.list, 0, host.at(at), 16, false)? };
             submission.drain()?;
             let mut header = [[0_u8; 8]; 2];

@@ -66,7 +66,7 @@ impl SpecializedProgram {
             let word = u64::min(aligned, 1 << bytes.ilog2());
             let reads = |op: &Op| matches!(op, Op::Load { view, .. } if usize::from(*view) == source);
             if is_find && !program.ops.iter().any(reads) {
-                // The code for this comparison does not depend on the layout, so neither does the key.
+                // The code for this comparison does not depend on the layout, so all layouts share one key.
                 layouts[source] = (0, 1);
             }
             Comparison { at, source, word, is_long: bytes > word, packed: is_packed.then_some(bytes) }

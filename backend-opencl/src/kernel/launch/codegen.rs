@@ -66,15 +66,15 @@ impl LaunchKey {
     /// Bytes of OpenCL local memory that a work-group uses.
     pub fn local_bytes(&self) -> u64 {
         let body = self.kernel.body();
-        // In these arrays a bool takes 4 bytes.
+        // In arrays of a work-group, a bool takes 4 bytes.
         let arrays = body.arrays.iter().filter(|array| array.space == Space::Group);
         let arrays: u64 = arrays.map(|array| u64::from(array.len) * u64::from(array.of.bytes().max(4))).sum();
         let lanes = if self.is_split { None } else { lanes_bytes(body) };
         arrays + lanes.map_or(0, |bytes| u64::from(bytes) * u64::from(body.group_len.unwrap_or(0)))
     }
 
-    /// Returns the OpenCL C text of the kernel, and the bytes of device memory that a work-item needs to save
-    /// the registers of its group's items.
+    /// Returns the OpenCL C text of the kernel, with the name `called`. Also returns the bytes of device
+    /// memory that a work-item needs to save the registers of its group's items.
     pub fn text(&self, called: &str) -> (String, u64) {
         let split = self.is_split.then(|| Split::new(self.kernel.body(), self.has_budget));
         let mut writer = Writer { split: split.as_ref(), ..Writer::new(self) };
@@ -649,7 +649,7 @@ impl<'a> Writer<'a> {
             }
             Access::Read | Access::Atomic | Access::Append => (format!("{at} < v{view}n"), at.to_owned()),
         };
-        // Work-items past the end of the launch access no element, and must not report a failure.
+        // Work-items past the launch's end (not `live`) access no element, and must not report a failure.
         let inside = if self.body.group_len.is_some() { format!("live && {inside}") } else { inside };
         let (stride, bases, page_len) = (shape.stride, shape.bases.len(), shape.page_len);
         let find = if bases == 1 && page_len == 1 << 63 {

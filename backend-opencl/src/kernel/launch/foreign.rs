@@ -33,7 +33,7 @@ pub(super) fn built(core: &OpenClCore, code: &Code) -> Result<Arc<Program>> {
         return Ok(known);
     }
     let program = core.kernels.build_foreign(core.target(), &text).map_err(|error| error.on(&core.info))?;
-    // Release an evicted program at once, because drivers keep the programs of pending commands alive.
+    // Drop an evicted program at once: drivers keep programs alive while pending commands use them.
     Ok(texts.add(text, program).0)
 }
 

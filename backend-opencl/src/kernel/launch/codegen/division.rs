@@ -10,7 +10,7 @@ use crate::kernel::text::name;
 /// Division of a kernel's code into regions, and the values that are saved between them.
 pub(super) struct Split {
     pub len: u32,
-    /// For each statement of the kernel (by its number): true if it is written once for the group.
+    /// For each statement of the kernel (by its number): true if it runs once for the whole group.
     pub of_group: Vec<bool>,
     pub registers: Vec<RegisterHome>,
     /// For each array of the kernel: true if each work-item has one, which is saved between regions (parts of
@@ -45,11 +45,11 @@ pub(super) struct SavedRow {
 
 /// The loop over the items of a group that the generator is writing.
 pub(super) struct Region {
-    /// Number of the first operation in the region.
+    /// Number of the first operation in the region (code between barriers).
     pub first: u32,
-    /// Number of blocks and loops that enclose the region.
+    /// Number of blocks and loops that enclose the region (code between barriers).
     pub labels: usize,
-    /// True if a jump leads to the end of the region.
+    /// True if a jump leads to the end of the region (code between barriers).
     pub is_left: bool,
 }
 
@@ -272,7 +272,7 @@ impl Keeper<'_> {
         let (site, run) = (self.site as u32, self.run);
         self.site += 1;
         // If a budget (maximum number of iterations) can end loops early, later code may read values of an
-        // earlier iteration.
+        // earlier iteration. So save the registers of loops between regions.
         let often = self.has_budget && self.loops > 0;
         let mut touch = |register: Reg| {
             self.registers[register.at()].touch(run);
@@ -286,7 +286,7 @@ impl Keeper<'_> {
         }
         if let Op::Break { out } | Op::Continue { out } = *op {
             let (label, code_depth) = self.labels[self.labels.len() - 1 - usize::from(out)];
-            // A jump to the end of the code that contains it skips no operation.
+            // A jump to the end of the code list that contains the jump skips no operation.
             if code_depth.is_some_and(|code_depth| code_depth != depth) {
                 self.skipped.insert(label);
             }

@@ -130,8 +130,8 @@ impl Writer<'_> {
         let Some(split) = self.split else { return };
         let (body, len, uses) = (self.body, split.len, self.uses(run));
         let (mut before, mut first, mut last, mut after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // Each work-item starts with the group's old value of a uniform register, and computes the same new
-        // value.
+        // The items run one after the other. So each item starts with the old value of a register that the
+        // group shares, and computes the same new value, which is stored after the loop.
         let mut of_group = |of: &str, called: &str| {
             before.push(format!("const {of} old_{called} = {called};"));
             before.push(format!("{of} new_{called} = {called};"));
