@@ -94,7 +94,7 @@ impl<'a> LaunchView<'a> {
         }
     }
 
-    /// Number of elements of a page; all elements if they are contiguous.
+    /// Number of elements of a page; 2^63 if all elements are contiguous.
     #[must_use]
     pub const fn page_len(&self) -> u64 {
         match self {
@@ -120,10 +120,10 @@ impl<'a> LaunchView<'a> {
         Some((self.bases()[(page % bases) as usize], before * self.stride()))
     }
 
-    /// Returns each of the [`bases`](Self::bases) with the number of bytes of the view that follow it.
+    /// Returns the [`bases`](Self::bases), each with the number of the view's bytes from there on.
     ///
     /// # Panics
-    /// As [`place`](Self::place).
+    /// The panics of [`place`](Self::place).
     pub fn ranges(&self) -> impl Iterator<Item = (DeviceSpan<'a>, u64)> {
         let (bases, page_len, count) = (self.bases().len() as u64, self.page_len(), self.count());
         let (stride, pages) = (self.stride(), count.div_ceil(page_len));

@@ -45,8 +45,8 @@ macro_rules! kinds {
             #[cfg(test)]
             const ALL: &[Self] = &[$(Self::$Kind,)*];
 
-            /// Returns advice for errors of this kind, in a few words. The text of an [`Error`] ends with it,
-            /// unless the error has its [own advice](Error::advice).
+            /// Returns advice for errors of this kind, in a few words. The text of an [`Error`] ends with
+            /// this advice, unless the error has its [own advice](Error::advice).
             #[must_use]
             pub const fn advice(self) -> &'static str {
                 match self {
@@ -296,7 +296,7 @@ impl Error {
         &self.0.detail
     }
 
-    /// Returns the advice at the end of the error's text: its own advice, or else the advice of its kind.
+    /// Returns the advice at the end of the error's text: the error's own advice, or else its kind's.
     #[must_use]
     pub fn advice(&self) -> &'static str {
         self.0.advice.unwrap_or(self.0.kind.advice())

@@ -96,7 +96,7 @@ impl BufferHandle {
         self.0
     }
 
-    /// Returns the position at `offset` bytes from the start. It may be out of bounds; each use checks it.
+    /// Returns the position at `offset` bytes from the start. It may be out of bounds; each use checks this.
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         DeviceSpan::new(self.0, offset)
@@ -257,7 +257,7 @@ impl HostAllocation {
         self.kind
     }
 
-    /// Returns the position at `offset` bytes from the start. It may be out of bounds; each use checks it.
+    /// Returns the position at `offset` bytes from the start. It may be out of bounds; each use checks this.
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         HostSpan::new(self.id, offset)

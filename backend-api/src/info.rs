@@ -115,7 +115,7 @@ pub struct DeviceInfo {
     /// bytes; `None` if all allocations are contiguous.
     pub memory_piece_bytes: Option<u64>,
     /// True if a started group of a kernel (a thread block) makes progress while other groups wait for it in
-    /// loops. The device may start groups in any order, so a group takes its number from a counter. Devices
+    /// loops. Groups start in any order, so a kernel that waits numbers them by an atomic counter. Devices
     /// without this promise refuse kernels that wait; see [`Needs`](crate::kernel::Needs).
     pub forward_progress: bool,
 }

@@ -110,8 +110,8 @@ enum Before {
 
 impl OnNode {
     /// Prefers a NUMA node for the calling thread's new memory, until the guard is dropped. If the node has
-    /// room, the system places on it the pages that the thread touches first, or that a driver page-locks for
-    /// the thread.
+    /// room, the system places on this node the pages that the thread touches first, or that a driver
+    /// page-locks for the thread.
     ///
     /// A thread that already has a memory policy, such as in a program started by `numactl`, keeps that
     /// policy.
@@ -121,8 +121,8 @@ impl OnNode {
     }
 
     /// Restricts the calling thread to the node's processors, among the processors that it may use, until the
-    /// guard is dropped. Only for threads of this library, because threads that it starts in the meantime
-    /// inherit the restriction.
+    /// guard is dropped. Only for threads of this library, because new threads that the thread starts inherit
+    /// the restriction.
     pub fn run(node: Option<u32>) -> Self {
         let before = one_of_several(node).and_then(|node| {
             let before = Processors::of(0).ok()?;
@@ -140,7 +140,7 @@ impl OnNode {
         Self { before, thread: PhantomData }
     }
 
-    /// Returns the processors that the thread could use before; `None` if the guard does not restrict them.
+    /// Returns the processors that the thread could use before this guard; `None` if not restricted.
     #[must_use]
     pub fn processors_before(&self) -> Option<&Arc<Processors>> {
         match &self.before {

@@ -388,7 +388,7 @@ unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: 
     }
 }
 
-/// Sets the `bytes` bytes from `to` on to the value `byte`. Other threads may access them at the same time.
+/// Writes `byte` to each of the `bytes` bytes from `to` on. Other threads may access them at the same time.
 ///
 /// # Safety
 /// The requirements of [`copy`] for the range `to`.

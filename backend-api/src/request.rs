@@ -233,10 +233,10 @@ pub struct Gather<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter<'a> {
-    /// Elements to write, with the rules of [`Gather`]. Each value is a whole element of `stride` bytes.
+    /// Elements to write, as in [`Gather::elements`]. Each value is a whole element of `stride` bytes.
     pub elements: LaunchView<'a>,
-    /// Indices, with the rules of [`Gather`]. If an index occurs twice, the element gets one of the two
-    /// values, or a mixture of their bytes.
+    /// Indices, by the rules of [`Gather::indices`]. If an index occurs twice, the element gets one of the
+    /// two values, or a mixture of their bytes.
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,

@@ -106,13 +106,13 @@ impl Routing {
     }
 
     /// Sets the route of calls with about `pieces` copies to the device, of about `piece_bytes` bytes each.
-    /// Has no effect for fewer than two pieces.
+    /// Has no effect for fewer than two pieces. `None` leaves the choice to the device.
     pub fn set_upload(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.uploads, pieces, piece_bytes, route);
     }
 
     /// Sets the route of calls with about `pieces` copies from the device, of about `piece_bytes` bytes each.
-    /// Has no effect for fewer than two pieces.
+    /// Has no effect for fewer than two pieces. `None` leaves the choice to the device.
     pub fn set_download(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.downloads, pieces, piece_bytes, route);
     }

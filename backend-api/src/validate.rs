@@ -14,7 +14,7 @@ const LAUNCH: &str = "launch";
 /// Bounds checks of requests: each range that a request names must be inside of its buffer or host memory.
 ///
 /// A backend implements [`device_bytes`](Self::device_bytes) and [`host_bytes`](Self::host_bytes), and calls
-/// the `check_…` method for each request before it starts the work. A range that overflows is an invalid
+/// the `check_…` method for each request before it starts the work. A range whose end overflows is an invalid
 /// argument.
 ///
 /// ```

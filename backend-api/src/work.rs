@@ -10,7 +10,7 @@ use crate::{
 /// [`Queue::submit`](crate::Queue::submit) also accepts the content of each variant directly.
 ///
 /// A later version may have further kinds. If the `match` of a device ends with an arm that returns
-/// [`unsupported`](Self::unsupported), the device compiles with them too.
+/// [`unsupported`](Self::unsupported), the device compiles with these kinds, too.
 ///
 /// ```
 /// use backend_api::{Commit, Device, ErrorKind, Fill, Queue, Request};

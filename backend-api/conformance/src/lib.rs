@@ -157,7 +157,7 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// The outcomes of all checks of a run of the suite.
+/// The outcomes of all checks in one run of the suite.
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -16,7 +16,7 @@ use super::indexed::elements_in_pages;
 use super::{Context, Limits, SuiteReport as Outcomes, erased, outcome};
 
 /// Checks direct access from `device` to the memory of `peer`. If [`Device::reaches`] reports no access, the
-/// device must refuse the peer's memory. Otherwise the checks test copies and, if the device reports it,
+/// device must refuse the peer's memory. Otherwise the checks test copies, and for `Reach::Maps` also
 /// kernels. Call the function again with swapped arguments to check the other direction.
 ///
 /// ```

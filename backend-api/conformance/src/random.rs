@@ -13,7 +13,7 @@ pub use super::launches::launch_all;
 
 /// A random kernel with the arguments of a launch and the contents of its views. In some cases the items (GPU
 /// threads) of a group exchange values by group arrays, barriers and subgroup operations. In some cases items
-/// execute atomics with a result that does not depend on their order.
+/// execute atomics whose result does not depend on the order of the items.
 ///
 /// ```
 /// use vmarray_conformance::random::Case;
@@ -34,7 +34,7 @@ pub struct Case {
     pub kernel: VerifiedKernel,
     /// Number of items (GPU threads) of the launch.
     pub items: u64,
-    /// Mapping from an item's number in the launch to its index in the program's array.
+    /// Mapping from an item's (GPU thread's) number in the launch to its index in the program's array.
     pub geometry: Geometry,
     /// The kernel's parameters, each as 64 bits.
     pub params: Vec<u64>,
@@ -42,9 +42,9 @@ pub struct Case {
     pub table: Vec<u8>,
     /// Views of the launch, in the order of the kernel's declarations.
     pub views: Vec<CaseView>,
-    /// Maximum number of loop iterations of an item; `None` for no limit.
+    /// Maximum number of loop iterations of an item (GPU thread); `None` for no limit.
     pub budget: Option<u64>,
-    /// Length of each item's private heap, in bytes.
+    /// Length of the private heap of each item (GPU thread), in bytes.
     pub private_heap_bytes: u64,
 }
 
@@ -123,7 +123,7 @@ impl Case {
         Self { kernel, items, geometry, params, table, views, budget, private_heap_bytes }
     }
 
-    /// Returns true if each item of the seed's kernel accesses only its own elements, in contiguous views.
+    /// Returns true if each item (GPU thread) of the kernel of `seed` accesses only its own elements.
     ///
     /// ```
     /// use vmarray_conformance::random::Case;
@@ -159,7 +159,7 @@ impl Case {
     }
 
     /// Compares a device's results of the launch with the interpreter's: the contents of all views, and the
-    /// report. NaNs may have any bits. The report may name any of the failed items.
+    /// report. NaNs may have any bits. The report may name any failed item (GPU thread).
     ///
     /// # Errors
     /// A text that describes the first difference.

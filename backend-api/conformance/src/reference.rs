@@ -83,8 +83,8 @@ pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>
     Some(values)
 }
 
-/// Writes values of `stride` bytes each to the elements at the given indices, in the order of `indices`. At
-/// the first index that is out of bounds, stops and returns `None`.
+/// Writes values of `stride` bytes each to the elements at the given indices, in the order of `indices`.
+/// Skips entries [`LEFT_OUT`]. Stops at the first index that is out of bounds, and returns `None`.
 ///
 /// # Panics
 /// Panics if `values` has fewer elements than `indices`.

@@ -29,9 +29,9 @@ pub(super) struct Scene<'a> {
     pub memory: DeviceBuffer<dyn Device>,
     pub host: HostBuffer<dyn Device>,
     mirror: HostBuffer<dyn Device>,
-    /// The expected contents of the device memory, computed by the model.
+    /// The expected contents of the device memory, computed by the reference implementation.
     pub expected: Vec<u8>,
-    /// The expected contents of the host memory, computed by the model.
+    /// The expected contents of the host memory, computed by the reference implementation.
     pub expected_host: Vec<u8>,
     last: Option<Ticket>,
 }
@@ -62,15 +62,15 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    /// Returns the position at `offset` bytes in the device memory. The result does not borrow the scene, so
-    /// the caller can pass it to methods that change the scene.
+    /// Returns the position at `offset` bytes in the device memory. The result does not borrow `self`, so the
+    /// caller can pass it to methods that change `self`.
     pub fn at(&self, offset: u64) -> DeviceSpan<'static> {
         // SAFETY: the scene owns the memory, and only checks use its places.
         unsafe { self.memory.at(offset).detach() }
     }
 
-    /// Returns the position at `offset` bytes in the host memory. The result does not borrow the scene, so
-    /// the caller can pass it to methods that change the scene.
+    /// Returns the position at `offset` bytes in the host memory. The result does not borrow `self`, so the
+    /// caller can pass it to methods that change `self`.
     pub fn host_at(&self, offset: u64) -> HostSpan<'static> {
         // SAFETY: as above.
         unsafe { self.host.at(offset).detach() }
@@ -91,7 +91,7 @@ impl<'a> Scene<'a> {
         Transfer::Internal { from, to, bytes: bytes as u64 }
     }
 
-    /// Submits copies between the scene's device memory and host memory, and applies them to the expected
+    /// Submits copies between this test's device memory and host memory, and applies them to the expected
     /// contents. Does not wait for the device.
     #[track_caller]
     pub fn submit(&mut self, transfers: &[Transfer<'_>]) -> Ticket {
@@ -99,7 +99,7 @@ impl<'a> Scene<'a> {
         self.expect_copies(ticket, transfers)
     }
 
-    /// Submits copies like [`submit`](Self::submit), and requests the route (the copy method) for them.
+    /// Submits copies like [`submit`](Self::submit), and requests the copy method `route` for them.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket =
@@ -124,7 +124,7 @@ impl<'a> Scene<'a> {
         ticket
     }
 
-    /// Submits a fill of device memory, and applies it to the expected contents. Does not wait.
+    /// Submits a fill of device memory from byte `to` on, and applies it to the expected contents.
     #[track_caller]
     pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
         let at = self.memory.at(to as u64);
@@ -145,8 +145,8 @@ impl<'a> Scene<'a> {
         start..start + (elements.count * elements.stride) as usize
     }
 
-    /// Searches the scene's device memory, waits for the result, and compares it with the expected result.
-    /// The device writes the answer to the scene's host memory at the offset `answer`.
+    /// Searches `elements` for `value` at byte `field_offset` of each, and compares the answer at byte
+    /// `answer` of host memory with the reference. For `limit` and `count_all`, see [`Search`].
     #[track_caller]
     pub fn search(
         &mut self,
@@ -243,7 +243,7 @@ impl<'a> Scene<'a> {
         self.expected[to..to + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Replaces the scene's queue by `queue`, and orders its work after all work of the previous queue.
+    /// Replaces this test's queue by `queue`, and orders new work after all work of the previous queue.
     /// Returns the previous queue.
     #[track_caller]
     pub fn go_on_in(&mut self, queue: Queue<dyn Device>) -> Queue<dyn Device> {
@@ -310,14 +310,14 @@ impl<'a> Scene<'a> {
         words(&self.expected_host[at..at + count * 8])
     }
 
-    /// Waits for a ticket.
+    /// Waits for the work of a ticket. Panics if the work failed.
     #[track_caller]
     pub fn settle(&mut self, ticket: Ticket) {
         self.cx.device().wait(ticket).expect("the work must succeed");
         self.last = None;
     }
 
-    /// Waits for all work of the scene.
+    /// Waits for all work that this test has submitted.
     #[track_caller]
     pub fn finish(&mut self) {
         if let Some(last) = self.last.take() {
@@ -325,7 +325,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits for all work, and compares all device memory and host memory with the expected contents.
+    /// Waits for all work, and compares all memory with the expected contents. A panic names `what`.
     #[track_caller]
     pub fn assert_as_expected(&mut self, what: &str) {
         self.finish();

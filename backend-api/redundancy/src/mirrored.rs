@@ -141,7 +141,7 @@ pub enum ReplicaState {
 }
 
 impl Mirrored {
-    /// Creates a mirror that stores all data on each of these devices.
+    /// Creates a mirror that stores all data on each of `devices`.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the list is empty or has a device twice; an error

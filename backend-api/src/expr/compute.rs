@@ -134,7 +134,7 @@ pub struct Compute<'a> {
 }
 
 impl<'a> Compute<'a> {
-    /// Maximum number of sources of a compute request.
+    /// Maximum number of sources (arrays) of a compute request.
     pub const SOURCES_MAX: usize = 8;
     /// Maximum number of stores of a compute request.
     pub const STORES_MAX: usize = 8;
@@ -143,19 +143,19 @@ impl<'a> Compute<'a> {
     /// Maximum number of [`Partial`]s in an answer.
     pub const PARTIALS_MAX: u64 = 4096;
 
-    /// Returns the number of elements of each source.
+    /// Returns the number of elements of each source (array).
     #[must_use]
     pub fn count(&self) -> u64 {
         self.sources.first().map_or(0, |source| source.count)
     }
 
-    /// Returns true if the action writes to the source at this index.
+    /// Returns true if the action writes to the source (array) with this index.
     #[must_use]
     pub fn writes(&self, source: usize) -> bool {
         matches!(self.action, Action::Store { stores, .. } if stores.iter().any(|store| usize::from(store.source) == source))
     }
 
-    /// Returns the size of the elements of all sources together, in bytes.
+    /// Returns the size of the elements of all sources (arrays) together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sources
@@ -220,8 +220,8 @@ impl<'a> Compute<'a> {
 
 /// The partial result of a reduction, for some of the elements, such as the elements of one GPU thread. The
 /// device's answer has the number of partial results, then the results; the host combines them. The elements
-/// of a partial result may be spread over the whole request. Only the device and the number of elements
-/// determine them.
+/// of a partial result may be spread over the whole request. Their choice depends only on the device and the
+/// number of elements.
 ///
 /// | action | words |
 /// |---|---|
@@ -251,7 +251,7 @@ impl<'a> Compute<'a> {
 pub struct Partial {
     /// Number of elements of this partial result that pass the filter.
     pub count: u64,
-    /// The partial result: see the table above.
+    /// The partial result, in the format of the table at [`Partial`].
     pub words: [u64; 4],
 }
 
@@ -271,14 +271,14 @@ impl Partial {
         Self { count, words: [sum.to_bits(), 0, 0, 0] }
     }
 
-    /// Creates a partial result: the extremes of `count` numbers, each as its [key](super::Type::key) and the
-    /// number of the first element that has it.
+    /// Creates a partial result: the extremes of `count` values. `least` and `greatest` each consist of the
+    /// value's [key](super::Type::key) and the number (in the request) of the first element that has it.
     #[must_use]
     pub const fn of_extremes(count: u64, least: (u64, u64), greatest: (u64, u64)) -> Self {
         Self { count, words: [least.0, least.1, greatest.0, greatest.1] }
     }
 
-    /// Returns the words of an answer with these partial results, at most [`Compute::PARTIALS_MAX`].
+    /// Returns the words of an answer with the results `parts`, at most [`Compute::PARTIALS_MAX`].
     #[must_use]
     pub fn answer(parts: &[Self]) -> Vec<u64> {
         let words = parts.iter().flat_map(|part| [part.count].into_iter().chain(part.words));
@@ -307,15 +307,15 @@ impl Partial {
         list.iter().map(|part| f64::from_bits(part.words[0])).fold(0.0, |sum, part| sum + part)
     }
 
-    /// Returns the least number's [key](super::Type::key) and the number of the first element that has it.
-    /// Returns `None` if the filter excludes all elements.
+    /// Returns the [key](super::Type::key) of the least value, and the number (in the request) of the first
+    /// element with this value. Returns `None` if the filter excludes all elements.
     #[must_use]
     pub fn least(list: &[Self]) -> Option<(u64, u64)> {
         list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
     }
 
-    /// Returns the greatest number's [key](super::Type::key) and the number of the first element that has it.
-    /// Returns `None` if the filter excludes all elements.
+    /// Returns the [key](super::Type::key) of the greatest value, and the number (in the request) of the
+    /// first element with this value. Returns `None` if the filter excludes all elements.
     #[must_use]
     pub fn greatest(list: &[Self]) -> Option<(u64, u64)> {
         let parts = list.iter().filter(|part| part.count > 0).map(|part| (part.words[2], part.words[3]));

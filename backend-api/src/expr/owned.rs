@@ -3,7 +3,7 @@
 use super::{Action, Compute, FieldStore, Geometry, Program};
 use crate::{Elements, HostSpan};
 
-/// A [`Compute`] request without a lifetime: it owns its program and sources. A queue can store it.
+/// A [`Compute`] request without a lifetime: it owns its program and its list of sources (arrays).
 ///
 /// ```
 /// use backend_api::expr::OwnedCompute;
@@ -62,7 +62,7 @@ impl OwnedCompute {
         }
     }
 
-    /// Calls `run` with the request, and returns the result.
+    /// Calls `run` with the request, and returns the result of `run`.
     pub fn with<R>(&self, run: impl FnOnce(&Compute<'_>) -> R) -> R {
         let action = match self.action {
             Action::Store { filter, .. } => Action::Store { stores: &self.stores, filter },

@@ -144,8 +144,8 @@ pub enum Instruction {
     },
 }
 
-/// A program: a verified list of instructions that a device evaluates for each element. Types fit, and
-/// instructions refer only to earlier values.
+/// A program: a list of instructions that a device evaluates for each element. The list is verified: operands
+/// have valid types, and instructions refer only to earlier values.
 ///
 /// ```
 /// use backend_api::{ErrorKind, expr::{Binary, Instruction, Program, Type, Unary, Value}, kernel::{Op, Reg}};
@@ -214,7 +214,7 @@ impl Program {
         self.ops().iter().zip(self.types()).map(|(op, of)| instruction(op, *of)).collect()
     }
 
-    /// Returns the program as a kernel body. View `n` is source `n`; register `n` holds value `n`.
+    /// Returns the program as a kernel body. View `n` is source (array) `n`; register `n` holds value `n`.
     #[must_use]
     pub fn body(&self) -> &Body {
         self.0.body()
@@ -239,7 +239,7 @@ impl Program {
     }
 
     /// Returns the program's `FieldEquals` instruction, if it has one: the index of the instruction, the
-    /// source, the field's offset in bytes, and the value.
+    /// source (array), the field's offset in bytes, and the compared bytes.
     ///
     /// ```
     /// use backend_api::expr::{Instruction, Program};
@@ -277,7 +277,7 @@ impl Program {
     }
 
     /// Evaluates the program for `count` elements on the host with the
-    /// [interpreter](crate::kernel::Interpreter). View `n` has the elements of source `n`. After each
+    /// [interpreter](crate::kernel::Interpreter). View `n` has the elements of source (array) `n`. After each
     /// element, calls `visit` with the element's number, all values as 64 bits (see [`Type`]), and the views.
     ///
     /// A field reads as 0 if its element does not exist.
@@ -315,7 +315,7 @@ impl Program {
 /// element's bytes in each source.
 ///
 /// # Panics
-/// If a source of the program is missing.
+/// If a source (array) of the program is missing.
 #[must_use]
 pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u64> {
     let (mut elements, mut all) =

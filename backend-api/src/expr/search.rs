@@ -7,7 +7,7 @@ impl Search<'_> {
     /// Calls `run` with this search as a [`Compute`] request whose answer is the search's answer.
     ///
     /// A device that supports compute requests can execute searches by this request, and needs no code for
-    /// searches. The program contains the searched value, but kernels take it as a parameter.
+    /// searches. Kernels take the searched value as a parameter, so a new value needs no new kernel.
     ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) if the field begins beyond 4 GiB of its element; errors of

@@ -30,9 +30,9 @@ use crate::kernel::{Builtin, Op, Reg, ScalarFunction};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Specialization {
-    /// [Operations](super::Program::ops) of the program in a normal form, so that requests differ here only
-    /// if they need different kernels: literals that are kernel parameters have the bits 0, a `FieldEquals`
-    /// has the offset 0 and an empty value, and each unused operation is replaced by `Builtin::Index`.
+    /// The program's [operations](super::Program::ops) in a normal form, which is equal for requests that can
+    /// share kernels. Literals that become kernel parameters have the bits 0. A `FieldEquals` has the offset
+    /// 0 and an empty value. `Builtin::Index` replaces each unused operation.
     pub ops: Vec<Op>,
     /// Type of each value.
     pub types: Vec<Type>,
@@ -207,8 +207,8 @@ impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
         Some(Arc::clone(found))
     }
 
-    /// Adds a program, unless another thread has added one for this key. Returns the program to use. If the
-    /// cache is full, also removes and returns the least recently used program; programs in use stay valid.
+    /// Adds the program `made`, unless another thread has added one for `key`. Returns the program to use. If
+    /// the cache is full, also removes and returns the least recently used one; programs in use stay valid.
     pub fn add(&self, key: K, made: P) -> (Arc<P>, Option<Arc<P>>) {
         let mut entries = self.0.lock();
         let Entries { programs, clock } = &mut *entries;

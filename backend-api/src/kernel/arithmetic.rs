@@ -103,7 +103,7 @@ pub fn fma(of: Type, a: u64, b: u64, c: u64) -> u64 {
     }
 }
 
-/// Converts a value to another type of number.
+/// Converts a value from the type `from` to the type `to`, like `as` in Rust. Returns 0 if `to` is `Bool`.
 #[must_use]
 pub fn cast(from: Type, to: Type, a: u64) -> u64 {
     match to {

@@ -109,7 +109,7 @@ impl Memory {
     }
 }
 
-/// Declaration of an array local to an item or a group. Its elements are initially zero.
+/// Declaration of an array of an item (GPU thread) or of a group of items. Elements are initially zero.
 ///
 /// ```
 /// use backend_api::kernel::{ArrayDecl, Space, Type};
@@ -117,7 +117,7 @@ impl Memory {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArrayDecl {
-    /// The sharing of the array: by the items of a group, or not at all.
+    /// The sharing of the array: by the items (GPU threads) of a group, or not at all.
     pub space: Space,
     /// The type of the elements.
     pub of: Type,
@@ -219,14 +219,14 @@ impl Builtin {
         }
     }
 
-    /// Returns true if the value exists only in kernels with a [group length](Body::group_len).
+    /// Returns true if the value exists only in kernels with groups (thread blocks).
     #[must_use]
     pub const fn is_of_group(self) -> bool {
         matches!(self, Self::InGroup | Self::Group | Self::Groups)
     }
 }
 
-/// The target of an atomic: a field of a view's element, or an element of a group's array.
+/// The target of an atomic: a field of a view's element, or an element of an array of a group (thread block).
 ///
 /// ```
 /// use backend_api::kernel::{Place, Reg};
@@ -333,8 +333,8 @@ impl Rmw {
     }
 }
 
-/// An operation across the items of a subgroup: 32 consecutive items of a group (a warp in CUDA). An item's
-/// *lane* is its number in the group modulo 32.
+/// An operation across the items of a subgroup: 32 consecutive items (GPU threads) of a group (a warp in
+/// CUDA). An item's *lane* is its number in the group modulo 32.
 ///
 /// ```
 /// use backend_api::kernel::{Binary, SubgroupOp, Type};
@@ -677,7 +677,7 @@ pub struct Body {
     pub views: Vec<ViewDecl>,
     /// Tables of constants that the kernel reads.
     pub tables: Vec<TableDecl>,
-    /// Local arrays of items and of groups.
+    /// Arrays that are local to an item (GPU thread) or to a group of items.
     pub arrays: Vec<ArrayDecl>,
     /// Number of items (GPU threads) of a group; `None` for a kernel without groups.
     pub group_len: Option<u32>,
@@ -698,11 +698,11 @@ impl Body {
     pub const VIEWS_MAX: usize = 16;
     /// Maximum size of all [tables](Self::tables) together, in bytes.
     pub const TABLE_BYTES_MAX: u64 = 64 << 10;
-    /// Maximum size of all [arrays](Self::arrays) of one item together, in bytes.
+    /// Maximum size of all [arrays](Self::arrays) of one item (GPU thread) together, in bytes.
     pub const ITEM_BYTES_MAX: u64 = 8 << 10;
-    /// Maximum size of all [arrays](Self::arrays) of one group together, in bytes.
+    /// Maximum size of all [arrays](Self::arrays) of one group (thread block) together, in bytes.
     pub const GROUP_BYTES_MAX: u64 = 48 << 10;
-    /// Maximum number of items of a group.
+    /// Maximum number of items (GPU threads) of a group.
     pub const GROUP_LEN_MAX: u32 = 1024;
 
     /// Returns the type of a register; `None` if the body does not have the register.

@@ -55,7 +55,7 @@ pub struct Needs {
     pub f64: bool,
     /// True if the kernel uses [`Memory::F16`].
     pub f16: bool,
-    /// True if the kernel declares the length of a group.
+    /// True if the kernel has groups (thread blocks): its body declares their length.
     pub groups: bool,
     /// True if the kernel uses [`Op::Subgroup`].
     pub subgroup_ops: bool,
@@ -65,8 +65,8 @@ pub struct Needs {
     pub atomics_of_64_bits: bool,
     /// True if the kernel uses [`Op::PrivateAlloc`].
     pub private_heap: bool,
-    /// True if the kernel [acquires](Rmw::Acquire) elements of a view in a loop, because an item can then
-    /// wait for another group. See [`DeviceInfo::forward_progress`](crate::DeviceInfo::forward_progress).
+    /// True if the kernel [acquires](Rmw::Acquire) elements of a view in a loop, and so may wait for a group.
+    /// See [`DeviceInfo::forward_progress`](crate::DeviceInfo::forward_progress).
     pub forward_progress: bool,
 }
 
@@ -83,10 +83,10 @@ impl Needs {
         forward_progress: true,
     };
 
-    /// Checks that a device has all features that the kernel needs. `can` lists the device's features.
+    /// Checks that `can`, the device's features, has all features that the kernel needs.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported), which names the first missing feature.
+    /// [`Unsupported`](ErrorKind::Unsupported), with the name `operation` and the first missing feature.
     pub fn check(self, operation: &'static str, can: Self) -> Result<()> {
         let all = [
             (self.f64, can.f64, "f64"),
@@ -173,7 +173,7 @@ impl VerifiedKernel {
     }
 
     /// Returns the same kernel with a Rust function for the host, which must have the same effects as the
-    /// body. Devices that compute on the CPU run it, if possible, instead of interpreting the body.
+    /// body. Devices that compute on the CPU call this function, if possible, and do not interpret the body.
     #[must_use]
     pub fn with_host(mut self, form: HostForm) -> Self {
         Arc::make_mut(&mut self.0).host = Some(form);
@@ -187,7 +187,7 @@ impl VerifiedKernel {
     }
 
     /// Returns the same kernel with native code for devices. Devices that can run the code use it instead of
-    /// compiling the body. Such a launch does not report failed items.
+    /// compiling the body. Such a launch does not report failed items (GPU threads).
     #[must_use]
     pub fn with_code(mut self, code: Code) -> Self {
         let inner = Arc::make_mut(&mut self.0);
@@ -215,7 +215,8 @@ impl VerifiedKernel {
         &self.0.body
     }
 
-    /// Returns a hash of the body. It is the same in all processes with the same version of this crate.
+    /// Returns a hash of the body and the native code. With one version of this crate, the hash is the same
+    /// in all processes, except for code with a [`submit`](Code::submit) function.
     #[must_use]
     pub fn hash128(&self) -> u128 {
         self.0.hash

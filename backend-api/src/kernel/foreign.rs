@@ -9,7 +9,7 @@ use crate::Result;
 use crate::expr::Geometry;
 
 /// Native code of a kernel for devices, for [`Kernel::with_code`](super::VerifiedKernel::with_code). A device
-/// runs it instead of code that it compiles from the kernel's body.
+/// runs this code instead of compiling the kernel's body.
 ///
 /// A device uses the first of these that exists:
 ///
@@ -88,8 +88,8 @@ impl Code {
         Self { shared_bytes: bytes, ..self }
     }
 
-    /// Returns the size in bytes of a group's dynamic shared memory. It is added to the shared memory that
-    /// the PTX text declares.
+    /// Returns the size in bytes of the dynamic shared memory of a group (thread block). The group has this
+    /// memory in addition to the shared memory that the PTX text declares.
     #[must_use]
     pub fn shared_bytes(&self) -> u32 {
         self.shared_bytes
@@ -193,7 +193,7 @@ pub struct NativeLaunch<'a> {
     pub views: &'a [NativeView],
     /// Number of items (GPU threads) to run.
     pub items: u64,
-    /// Mapping from an item's number to the index of its element.
+    /// Mapping from an item's (GPU thread's) number to the index of its element.
     pub geometry: Geometry,
     /// The kernel's parameters, each as 64 bits; see [`Type`](super::Type).
     pub params: &'a [u64],

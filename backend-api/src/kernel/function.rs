@@ -16,8 +16,8 @@ use crate::{Error, ErrorKind, OverTime, Result};
 ///
 /// If an element takes longer than the limit, here or in another thread of the same request, the function
 /// returns early; the remaining results are unspecified. If an element of this call was the first to exceed
-/// the limit, the function returns the number of the element. The limit is `None` for functions without
-/// loops.
+/// the limit, the function returns the number of the element; otherwise `None`. The limit is `None` for
+/// functions without loops.
 ///
 /// ```
 /// use backend_api::kernel::HostFunction;
@@ -96,7 +96,7 @@ impl ScalarFunction {
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) as for [`Body::verify`]. Also if the last operation
     /// writes no register, or if the tables have another length than declared. Also if the body has views,
-    /// groups, a private heap or built-in values.
+    /// groups (thread blocks), a private heap or built-in values.
     pub fn new(body: Body, table: Vec<u8>) -> Result<Self> {
         let Some(result) = body.code.last().and_then(Op::written) else {
             return Err(invalid("the function's last operation does not write a register".into()));
@@ -128,7 +128,7 @@ impl ScalarFunction {
         self
     }
 
-    /// Returns the same function with a Rust function for the host, which must have the body's effects.
+    /// Returns the same function with a Rust function for the host, which must compute the body's results.
     #[must_use]
     pub fn with_host(mut self, form: HostFunction) -> Self {
         Arc::make_mut(&mut self.0).host = Some(form);
@@ -159,7 +159,7 @@ impl ScalarFunction {
     }
 
     /// Returns the error for a call of the function that exceeded its time limit. `element` is the index of
-    /// the element, and `site` the number of the loop in which the call was.
+    /// the element, and `site` the [operation](Body::operation) number of its loop.
     #[must_use]
     pub fn over_time(&self, site: u32, element: u64) -> Error {
         let Checked { kernel, loops, time_limit, .. } = &*self.0;

@@ -93,27 +93,27 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostItems<'a> {
-    /// Returns the range of the items' numbers in the launch. If the kernel has groups, the range begins at a
-    /// multiple of the group length, and excludes items that only complete the last group.
+    /// Returns the range of the numbers of the items (threads). If the kernel has groups, the range begins at
+    /// a multiple of the group length, and excludes items that only complete the last group.
     #[must_use]
     pub fn items(&self) -> Range<u64> {
         self.items.clone()
     }
 
-    /// Returns the number of all items of the launch.
+    /// Returns the number of all items (threads) of the launch.
     #[must_use]
     pub fn launched(&self) -> u64 {
         self.launched
     }
 
-    /// Returns the element index of an item: see [`Geometry`](crate::expr::Geometry).
+    /// Returns the element index of an item (thread): see [`Geometry`](crate::expr::Geometry).
     #[must_use]
     pub fn index(&self, item: u64) -> u64 {
         self.geometry.index(item)
     }
 
-    /// Splits the range of items into ranges with consecutive element indices. Returns each range with the
-    /// element index of its first item.
+    /// Splits the range of items (threads) into ranges with consecutive element indices. Returns each range
+    /// with the element index of its first item.
     pub fn runs(&self) -> impl Iterator<Item = (Range<u64>, u64)> + use<> {
         let (geometry, mut rest) = (self.geometry, self.items.clone());
         std::iter::from_fn(move || {
@@ -140,20 +140,20 @@ impl<'a> HostItems<'a> {
         self.table
     }
 
-    /// Returns the maximum number of loop iterations (back edges) of an item; `None` for no limit.
+    /// Returns the maximum number of loop iterations (back edges) of an item (thread); `None` for no limit.
     #[must_use]
     pub fn budget(&self) -> Option<u64> {
         self.budget
     }
 
-    /// Returns the time limit of an item. A native kernel with loops of unknown length must read the clock in
-    /// them. If an item exceeds the limit, the kernel must end all of its items.
+    /// Returns the time limit of an item (thread). A native kernel with loops of unknown length must read the
+    /// clock in these loops. If an item exceeds the limit, the kernel must end all of its items.
     #[must_use]
     pub fn time_limit(&self) -> Option<&'a TimeLimit> {
         self.limit
     }
 
-    /// Returns the size of an item's private heap, in bytes.
+    /// Returns the size of the private heap of an item (thread), in bytes.
     #[must_use]
     pub fn private_heap_bytes(&self) -> u64 {
         self.private_heap_bytes
@@ -238,7 +238,7 @@ impl HostView<'_> {
 
     /// Fills `into` with elements of `bytes` bytes each, beginning at element `first`. Returns false if an
     /// element does not exist or has another size. In a view with [`Access::Write`](super::Access), also
-    /// returns false if an element belongs to another item.
+    /// returns false if an element belongs to another item (thread).
     #[inline]
     #[must_use]
     pub fn read(&self, first: u64, bytes: usize, into: &mut [u8]) -> bool {
@@ -299,7 +299,7 @@ impl HostView<'_> {
 
     /// Reads a number at `offset` bytes in an element; `element` counts from the start of the whole view.
     /// Returns `None` if the element does not exist, or if the number would end beyond the element. In a view
-    /// with [`Access::Write`](super::Access), also returns `None` for elements of other items.
+    /// with [`Access::Write`](super::Access), also returns `None` for elements of other items (threads).
     #[inline(always)]
     #[must_use]
     pub fn load<T: Number>(&self, element: u64, offset: u32) -> Option<T> {
@@ -315,7 +315,7 @@ impl HostView<'_> {
 
     /// Atomically changes a number of 32 or 64 bits in an element of a view with the access `Atomic`. Returns
     /// the old number, or `None` if the element does not exist, or if the number is misaligned or ends beyond
-    /// the element. It may call `change` more than once.
+    /// the element. This method may call `change` more than once.
     #[inline(always)]
     pub fn change<T: Number>(&self, element: u64, offset: u32, mut change: impl FnMut(T) -> T) -> Option<T> {
         let bytes = T::NUMBER_TYPE.bytes();

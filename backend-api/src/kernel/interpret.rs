@@ -16,7 +16,7 @@ use crate::Result;
 use state::{FlatBody, ItemState, LaunchState};
 
 impl Interpreter<'_> {
-    /// Runs all items of the launch one after the other; if the kernel has groups, group by group.
+    /// Runs all items (threads) of the launch one after the other; if the kernel has groups, group by group.
     ///
     /// # Errors
     /// An error of `views`. Some items may have run before the error.
@@ -27,7 +27,7 @@ impl Interpreter<'_> {
         self.run_part(0..self.parts(), views)
     }
 
-    /// Runs a range of the launch's [parts](Self::parts) (groups, or single items) one after the other.
+    /// Runs a range of the launch's [parts](Self::parts) (groups, or single threads) one after the other.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).
@@ -96,15 +96,15 @@ impl Interpreter<'_> {
         Ok(all)
     }
 
-    /// Returns true if [`run_together`](Self::run_together) runs the items of a group together.
+    /// Returns true if [`run_together`](Self::run_together) runs the items (threads) of a group together.
     #[doc(hidden)]
     #[must_use]
     pub fn runs_together(&self) -> bool {
         group_ops::can(self.kernel.body())
     }
 
-    /// Runs a range of the launch's [parts](Self::parts), and returns a report for each failed item, in
-    /// order.
+    /// Runs a range of the launch's [parts](Self::parts), and returns a report for each failed item (thread),
+    /// in order.
     ///
     /// # Errors
     /// The errors of [`run`](Self::run).

@@ -59,25 +59,26 @@ pub struct Launch<'a> {
     pub kernel: &'a VerifiedKernel,
     /// Number of items (GPU threads) to run.
     pub items: u64,
-    /// Mapping from an item's number to the index of its element.
+    /// Mapping from an item's (GPU thread's) number to the index of its element.
     pub geometry: Geometry,
     /// The arrays for the views that the kernel declares, in the same order. A written view has at least one
-    /// [tile](super::Access) of elements for each item, and overlaps neither with itself nor another view.
+    /// [tile](super::Access) of elements for each item (GPU thread). It overlaps neither with itself nor with
+    /// another view.
     pub views: &'a [LaunchView<'a>],
     /// The kernel's parameters, each as 64 bits; see [`Type`](super::Type). The submission copies them.
     pub params: &'a [u64],
     /// The contents of the kernel's constant tables; see [`Body::table_offset`](super::Body::table_offset).
     /// The submitting call copies them before it returns.
     pub table: &'a [u8],
-    /// Maximum number of loop iterations (back edges) of an item; `None` for no limit. Without a limit, an
-    /// endless loop occupies the device for ever.
+    /// Maximum number of loop iterations (back edges) of an item (GPU thread); `None` for no limit. Without a
+    /// limit, an endless loop occupies the device for ever.
     pub budget: Option<u64>,
-    /// Time limit of an item, or of a group if the kernel has groups: see [`kernel`](super#failures). Devices
-    /// that compute on the CPU enforce it. Other devices ignore it, because a GPU cannot stop a kernel.
+    /// Time limit of an item (GPU thread), or of a group if there are groups: see [`kernel`](super#failures).
+    /// Only devices that compute on the CPU enforce it, because a GPU cannot stop a kernel.
     pub time_limit: Option<Duration>,
-    /// Size of each item's private heap in bytes, a multiple of 8, for kernels with
+    /// Size of the private heap of each item (GPU thread) in bytes, a multiple of 8, for kernels with
     /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). The device allocates one heap for each item that runs
-    /// at the same time. If it cannot, the call starts nothing and fails with
+    /// at the same time. If it cannot allocate them, the call starts nothing and fails with
     /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory).
     pub private_heap_bytes: u64,
     /// Host memory for the report: [`Report::BYTES`](super::Report::BYTES) bytes at a multiple of 8.
@@ -85,7 +86,7 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Creates a launch without views, parameters, tables, limits of iterations and time, and private heap.
+    /// Creates a launch without views, parameters, tables, limits (of iterations and time) and private heap.
     #[must_use]
     pub const fn new(
         kernel: &'a VerifiedKernel,
@@ -134,7 +135,7 @@ impl<'a> Launch<'a> {
 pub struct KernelFacts {
     /// Number of 32-bit hardware registers that an item (GPU thread) uses.
     pub registers: Option<u32>,
-    /// Size of the registers that an item spills to device memory, in bytes.
+    /// Size of the registers that an item (GPU thread) spills to device memory, in bytes.
     pub spilled_bytes: Option<u64>,
     /// The number of items in a group (thread block).
     pub group_len: Option<u32>,

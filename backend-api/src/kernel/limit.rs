@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The reason why an item must end early: this or another item of the launch has exceeded the time limit.
+/// The reason why an item (GPU thread) must end early: some item of the launch has exceeded the limit.
 ///
 /// ```
 /// use backend_api::kernel::{Overtime, TimeLimit};
@@ -41,8 +41,8 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// Number of loop iterations (back edges) of an item between two readings of the clock. Under Miri it is
-    /// smaller, because an interpreted iteration takes long.
+    /// Number of loop iterations (back edges) of an item (thread) between two readings of the clock. The
+    /// number is smaller under Miri, because an interpreted iteration takes long.
     pub const TURNS: u32 = if cfg!(miri) { 1 << 6 } else { 1 << 16 };
 
     /// Creates the time limit of one launch.
@@ -57,13 +57,13 @@ impl TimeLimit {
         Self { duration, is_exceeded: Arc::clone(&self.is_exceeded) }
     }
 
-    /// Returns true if an item has exceeded the limit. Then no other item of the launch needs to run.
+    /// Returns true if an item (thread) has exceeded the limit. Then no other item needs to run.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.is_exceeded.load(Relaxed)
     }
 
-    /// Returns the reason to end an item that started at the time `since`; `None` if the item may continue.
+    /// Returns the reason to end an item (thread) that started at `since`; `None` if it may continue.
     #[must_use]
     pub fn overtime(&self, since: Instant) -> Option<Overtime> {
         if self.is_exceeded() {
@@ -92,18 +92,18 @@ pub struct LoopClock<'a> {
 }
 
 impl<'a> LoopClock<'a> {
-    /// Creates a clock for the items of a launch. If `limit` is `None`, items may run for any time.
+    /// Creates a clock for the items (threads) of a launch. If `limit` is `None`, it never ends an item.
     #[must_use]
     pub fn new(limit: Option<&'a TimeLimit>) -> Self {
         Self { limit, left: TimeLimit::TURNS, since: None }
     }
 
-    /// Starts an item or a group. Its time counts from the first reading of the clock.
+    /// Starts an item (thread) or a group. The time counts from the first reading of the clock.
     pub fn begin(&mut self) {
         self.since = None;
     }
 
-    /// Counts a loop iteration (back edge). Returns the reason to end the item; `None` if it may continue.
+    /// Counts a loop iteration (back edge). Returns the reason to end the item (thread), if any.
     #[inline]
     pub fn turn(&mut self) -> Option<Overtime> {
         self.left -= 1;

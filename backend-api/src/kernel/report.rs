@@ -15,9 +15,9 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Number of failed items. Above 2^31, the number is a lower bound.
+    /// Number of failed items (GPU threads). Above 2^31, the number is a lower bound.
     pub failures: u64,
-    /// Number of the first operation that failed in the reported item: see
+    /// Number of the first operation that failed in the reported item (GPU thread): see
     /// [`Body::operation`](super::Body::operation). It may contain the bit [`TIME_OVER`](Self::TIME_OVER). 0
     /// if no item failed.
     pub site: u32,
@@ -25,25 +25,25 @@ pub struct Report {
     /// [`Op::Fail`](super::Op::Fail), the budget (maximum number of iterations) of a loop, or the bytes of
     /// [`Op::PrivateAlloc`](super::Op::PrivateAlloc). 0 if no item failed.
     pub detail: u64,
-    /// Element index of the reported item. 0 if no item failed.
+    /// Element index of the reported item (GPU thread). 0 if no item failed.
     pub item: u64,
 }
 
 impl Report {
     /// Length of a report in memory, in bytes.
     pub const BYTES: u64 = 32;
-    /// Bit of [`site`](Self::site) that is set if the reported item has exceeded the [time
+    /// Bit of [`site`](Self::site) that is set if the reported item (GPU thread) has exceeded the [time
     /// limit](super::Launch::time_limit); the other bits are the number of the loop. A merge of reports
     /// prefers such a report, because some items have not run.
     pub const TIME_OVER: u32 = 1 << 31;
 
-    /// Creates the report of an item that has exceeded the time limit in the loop with the number `site`.
+    /// Creates the report of an item (thread) that has exceeded the time limit in the loop number `site`.
     #[must_use]
     pub const fn time_over(site: u32, item: u64) -> Self {
         Self { failures: 1, site: site | Self::TIME_OVER, detail: 0, item }
     }
 
-    /// Returns the number of the loop in which the item has exceeded the time limit; `None` if it has not.
+    /// Returns the number of the loop in which the item (thread) has exceeded the time limit, if any.
     #[must_use]
     pub const fn loop_over_time(self) -> Option<u32> {
         if self.site & Self::TIME_OVER == 0 { None } else { Some(self.site & !Self::TIME_OVER) }
@@ -61,7 +61,7 @@ impl Report {
         Self { failures, site: site as u32, detail, item }
     }
 
-    /// Merges the reports of two parts of a launch into one.
+    /// Merges this report with the report `other` of a later part of the launch.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         let failures = self.failures.saturating_add(other.failures);

@@ -12,8 +12,8 @@ pub(super) fn check(body: &Body) -> Result<()> {
 }
 
 impl Body {
-    /// Returns true if the items of a group synchronise: if the body has a [`Barrier`](Op::Barrier) or a
-    /// [`Subgroup`](Op::Subgroup) operation.
+    /// Returns true if the items (threads) of a group synchronise: if the body has a [`Barrier`](Op::Barrier)
+    /// or a [`Subgroup`](Op::Subgroup) operation.
     #[must_use]
     pub fn meets(&self) -> bool {
         let mut meets = false;
@@ -45,8 +45,8 @@ impl Body {
         loops
     }
 
-    /// Returns the registers and operations that are uniform in a group (equal for all of its items), so that
-    /// a code generator can emit them once for all items. Returns `None` if the items do not
+    /// Returns the registers and operations that are uniform in a group (equal for all of its GPU threads),
+    /// so that a code generator can emit them once for all threads. Returns `None` if the threads do not
     /// [synchronise](Self::meets). Call this method only on a body whose registers are declared and whose
     /// breaks have targets.
     #[must_use]
@@ -57,7 +57,7 @@ impl Body {
     }
 }
 
-/// The registers and operations that are uniform (equal for all items of a group): see [`Body::common`].
+/// The registers and operations that are uniform (equal for all threads of a group): see [`Body::common`].
 ///
 /// ```
 /// use backend_api::kernel::{Body, Common, Op};
@@ -67,10 +67,10 @@ impl Body {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// For each register: true if all items that run together have the same value in it.
+    /// For each register: true if all items (threads) of a group that run together have the same value in it.
     pub registers: Vec<bool>,
-    /// For each operation, by number: true if either all items reach it together or no item does. For a loop,
-    /// this holds in all iterations.
+    /// For each operation, by number: true if either all items (threads) of a group reach it together, or
+    /// none does. For a loop, this holds in all iterations.
     pub operations: Vec<bool>,
 }
 

@@ -11,10 +11,10 @@ impl Body {
     ///
     /// - a declaration or a count above its limit;
     /// - a register, view, table, array, parameter or field that is not declared;
-    /// - a type that does not fit, or a field or a table has the type bool, which memory cannot hold;
+    /// - a type that does not fit, such as a field or a table of bools, which memory cannot hold;
     /// - a `Break` or `Continue` without a target;
     /// - a read of a register that some path has not written before;
-    /// - a `Barrier` or `Subgroup` that some items of a group may skip;
+    /// - a `Barrier` or `Subgroup` that some items (threads) of a group may skip;
     /// - a `Call` or a `FieldEquals`, which only [programs](crate::expr::Program) have.
     pub fn verify(&self) -> Result<()> {
         check_depth(&self.code, Self::DEPTH_MAX)?;

@@ -240,7 +240,7 @@ impl FaultPlan {
         self.struck
     }
 
-    /// Counts a call for each rule that it matches. Returns the call's failure; `None` if it succeeds.
+    /// Counts a call for each rule that it matches. Returns the failure of the call; `None` for a success.
     pub fn strike(&mut self, operation: Operation, queue: Option<QueueId>) -> Option<Strike> {
         let mut first = None;
         for fault in &mut self.faults {

@@ -116,7 +116,7 @@ pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
 /// Returns true if memory of `now` bytes must grow to hold `bytes` bytes. `most` is its maximum length.
 ///
 /// # Errors
-/// [`TooLarge`](ErrorKind::TooLarge) for more than `most` bytes.
+/// [`TooLarge`](ErrorKind::TooLarge) if `bytes` exceeds both `most` and `now`.
 pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
     if bytes > most.max(now) {
         return Err(Error::new(ErrorKind::TooLarge, "extend").with_bytes(bytes).with_available_bytes(most));

@@ -20,8 +20,8 @@ impl<T> MatrixSlice<'_, T> {
     }
 }
 
-/// Computes `into += one * a * b` on the calling thread. `into` has the elements of the result, row by row.
-/// `T` is `f32`, `f64`, or a complex number of these.
+/// Computes `into += a * b` on the calling thread. `into` has the elements of the result, row by row. `T` is
+/// `f32`, `f64`, or a complex number of these; `one` is the number 1 of this type.
 ///
 /// # Panics
 /// If the extents do not match, if extents and strides reach beyond a slice, or if `T` is another type.

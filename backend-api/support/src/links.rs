@@ -34,7 +34,7 @@ pub fn has_twice(devices: &[Arc<dyn Device>]) -> bool {
 /// reason.
 ///
 /// The first call for a link copies a pattern to the other device and back, which takes about 0.1 ms. Each
-/// link is tested once in a process. The caller must hold no lock that a waker takes.
+/// link is tested once in a process. The test may run wakers: hold no lock that a waker takes.
 pub fn reach(
     from: &Arc<dyn Device>,
     to: &Arc<dyn Device>,

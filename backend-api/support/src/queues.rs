@@ -7,8 +7,8 @@ use parking_lot::RwLock;
 use crate::IdMap;
 use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
 
-/// A device's table of its queues, by id, for backends. It also contains released queues, because their
-/// tickets stay valid for ever.
+/// A device's table of its queues, by id, for backends. The table also contains released queues, because
+/// their tickets stay valid for ever.
 ///
 /// ```
 /// use std::sync::Arc;

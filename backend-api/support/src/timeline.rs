@@ -206,7 +206,7 @@ impl Timeline {
         self.outcome(value)
     }
 
-    /// Calls `waker` once, when the ticket `value` is done or has failed; at once if it already is.
+    /// Calls `waker` once: when the ticket `value` is done or has failed, at once if it is done or unknown.
     pub fn wake(&self, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.completed.load(Ordering::Relaxed) >= value || value > self.submitted.load(Ordering::Relaxed) {

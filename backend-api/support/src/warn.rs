@@ -16,7 +16,7 @@ pub fn not_wiped(what: &str, place: &dyn fmt::Display, reason: &dyn fmt::Display
     warn(format!("{what} of {place} was not wiped before its release: {reason}"));
 }
 
-/// Prints a warning. On standard error, each text appears only once.
+/// Logs a warning by `tracing`. Without a subscriber, prints each text once on standard error instead.
 #[doc(hidden)]
 pub fn warn(text: String) {
     if !tracing::dispatcher::get_default(|subscriber| subscriber.is::<NoSubscriber>()) {

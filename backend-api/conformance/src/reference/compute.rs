@@ -7,9 +7,9 @@ use backend_api::expr::{Action, Number, Partial, Type, Value};
 use backend_api::kernel::{Slices, Views};
 use backend_api::{Compute, by_type};
 
-/// Executes a compute request on the bytes of its sources, and returns the answer as 64-bit words. The answer
-/// of a reduction is one partial result, for all elements. The action `Store` has no answer, but changes the
-/// bytes of its sources. If several sources begin at the same address, the function changes all of them.
+/// Executes a compute request on the bytes of its sources (arrays), and returns the answer as 64-bit words. A
+/// reduction has one partial result, for all elements. The action `Store` has no answer, but changes the
+/// bytes. Sources with one address are one array, so a store to one of them changes all of them.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};

@@ -55,7 +55,7 @@ pub struct WorkCounts {
     pub search_bytes: u64,
     /// Number of compute requests.
     pub computes: u64,
-    /// Bytes of the elements of all sources of the compute requests.
+    /// Bytes of the elements of all sources (arrays) of the compute requests.
     pub compute_bytes: u64,
     /// Number of kernel launches.
     pub launches: u64,

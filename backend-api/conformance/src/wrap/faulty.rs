@@ -16,7 +16,7 @@ use backend_api::forward;
 use backend_api::wrap::{Fault, FaultPlan, Operation};
 
 /// A device that forwards all calls to an inner device, except for calls that [rules](Fault) select: these
-/// fail. It can also behave as a lost device.
+/// calls fail. It can also behave as a lost device.
 ///
 /// - A call that fails has no effect. A failure that is [reported later](Fault::reported_later) fails only
 ///   the ticket of the call. In this case the device executes the first half of a batch of copies, and does
@@ -119,7 +119,7 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.clear();
     }
 
-    /// Returns the number of calls that failed because of a rule, without calls after the device's loss.
+    /// Returns the number of calls that failed because of a rule, not counting calls after the device's loss.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.state.lock().plan.struck()

@@ -23,7 +23,7 @@ impl ScalarFunction {
     /// describes the layout of the arguments and results. Runs the function's Rust code if it has any, else
     /// the interpreter.
     ///
-    /// If one of these elements is the first to exceed the limit, the report has its number and the
+    /// If one of these elements is the first to exceed `limit`, the report has the element's number and the
     /// [loop](Report::loop_over_time). If any element of the request has [exceeded](TimeLimit::is_exceeded)
     /// the limit, the results are unspecified.
     ///

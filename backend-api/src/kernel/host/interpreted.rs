@@ -10,9 +10,9 @@ use crate::Result;
 use crate::kernel::{Access, Interpreter, Report, VerifiedKernel, ViewDecl, Views};
 
 impl<'a> HostItems<'a> {
-    /// Creates the argument of a native kernel for the range `items` of a launch. For backends. `views` has
-    /// for each view: the address of each contiguous sequence of pages, the number of elements of a page, the
-    /// size of an element in bytes, and the number of elements.
+    /// Creates the argument of a native kernel for the range `items` of the items (threads) of a launch. For
+    /// backends. `views` has for each view: the address of each contiguous sequence of pages, the number of
+    /// elements of a page, the size of an element in bytes, and the number of elements.
     ///
     /// # Safety
     /// The elements of each view are in the memory that [`LaunchView`](crate::LaunchView) describes. If the
@@ -45,8 +45,8 @@ impl<'a> HostItems<'a> {
         Self { items, launched, geometry, params, table, budget, limit, private_heap_bytes, views }
     }
 
-    /// Interprets the kernel's body for one item on the current memory, without writes to views, and returns
-    /// the item's report. It finds the [operation](Report::site) at which an item of a native kernel failed.
+    /// Interprets the kernel's body for one item (thread) on the current memory, without writes to views. The
+    /// report shows the [operation](Report::site) at which an item of a native kernel failed.
     ///
     /// # Panics
     /// If the kernel lacks parameters, tables or views of the launch.
@@ -56,7 +56,7 @@ impl<'a> HostItems<'a> {
     }
 
     /// Does the same as [`report_of`](Self::report_of), but ends after `budget` loop iterations. A native
-    /// kernel calls this to find the loop in which an item exceeded the [time limit](Self::time_limit).
+    /// kernel calls it to find the loop in which a thread exceeded the [time limit](Self::time_limit).
     ///
     /// # Panics
     /// The panics of [`report_of`](Self::report_of).

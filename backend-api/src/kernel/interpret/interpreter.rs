@@ -54,23 +54,23 @@ pub struct Interpreter<'a> {
     pub kernel: &'a VerifiedKernel,
     /// Number of items (threads) of the launch.
     pub items: u64,
-    /// Mapping from an item's number to the index of its element.
+    /// Mapping from an item's (thread's) number to the index of its element.
     pub geometry: Geometry,
     /// The kernel's parameters, each as 64 bits; see [`Type`](crate::kernel::Type).
     pub params: &'a [u64],
     /// Contents of the kernel's constant tables; see
     /// [`Body::table_offset`](crate::kernel::Body::table_offset).
     pub table: &'a [u8],
-    /// Maximum number of loop iterations (back edges) of an item; `None` for no limit.
+    /// Maximum number of loop iterations (back edges) of an item (thread); `None` for no limit.
     pub budget: Option<u64>,
-    /// Maximum running time of an item or a group; `None` for no limit.
+    /// Maximum running time of an item (thread), or of a group if the kernel has groups; `None` for no limit.
     pub limit: Option<&'a TimeLimit>,
-    /// Size of an item's private heap in bytes.
+    /// Size of the private heap of an item (thread), in bytes.
     pub private_heap_bytes: u64,
 }
 
 impl<'a> Interpreter<'a> {
-    /// Creates an interpreter without parameters, tables, limits of iterations and time, and private heap.
+    /// Creates an interpreter without parameters, tables, limits (of iterations and time) and private heap.
     /// The caller sets the fields that its launch needs.
     #[must_use]
     pub fn new(kernel: &'a VerifiedKernel, items: u64, geometry: Geometry) -> Self {
@@ -86,7 +86,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Returns the number of parts of the launch that can run independently: groups, or items without groups.
+    /// Returns the number of independent parts of the launch: groups, or else single items (threads).
     #[must_use]
     pub fn parts(&self) -> u64 {
         self.items.div_ceil(u64::from(self.group_len()))

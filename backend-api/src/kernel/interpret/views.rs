@@ -116,7 +116,7 @@ pub fn to_bits(field: &[u8]) -> u64 {
     }
 }
 
-/// Writes the low bytes of `bits` to a field, as many as the field has.
+/// Writes the low bytes of the little-endian `bits` to all bytes of the field, in the byte order of the host.
 #[inline(always)]
 pub fn from_bits(field: &mut [u8], bits: [u8; 8]) {
     let len = field.len();
