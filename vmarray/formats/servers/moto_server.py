@@ -28,8 +28,8 @@ def client(service, key, secret):
 
 
 def user():
-    """Creates a user with all rights. Moto accepts all keys until the last line but one; from then on it checks
-    keys."""
+    """Creates a user with all rights, and returns the user's key pair. Moto accepts any key before the assignment to
+    `settings`, so that this function can create the user. Afterwards moto checks keys."""
     iam = client("iam", "any", "any")
     iam.create_user(UserName="user")
     rule = {"Effect": "Allow", "Action": "*", "Resource": "*"}
@@ -50,7 +50,7 @@ def opened(bucket, path, mode):
 
 
 def read(bucket, path):
-    """Returns the shape of an array, and the sum of its numbers, each multiplied by its index plus one."""
+    """Returns the shape of an array, and the sum of its numbers, each multiplied by its flat index plus one."""
     array = opened(bucket, path, "r")
     numbers = array[...].reshape(-1).astype(np.uint64)
     total = int((numbers * np.arange(1, len(numbers) + 1, dtype=np.uint64)).sum())

@@ -106,8 +106,8 @@ impl DataType {
                     parts.push((field.name.to_owned(), of));
                 }
                 let native = |number| Some(Self::Number(number, ByteOrder::NATIVE));
-                // Number types of other crates, such as `f16` of `half`, are structs of one integer in
-                // kernels.
+                // In kernels, number types of other crates, such as `f16` of `half`, are structs. Recognise
+                // them by name and fields.
                 let known = match (*name, &parts[..]) {
                     ("f16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::F16),
                     ("bf16", [(_, Self::Number(NumberKind::U16, _))]) => native(NumberKind::Bf16),

@@ -84,7 +84,7 @@ impl FileElements<'_> {
 /// Transposes a piece: copies its elements, which are in reversed axis order, to their positions in `to`.
 fn turn<T: Copy>(piece: &Piece, from: &[T], to: &mut [T]) -> Piece {
     let extents: Vec<usize> = piece.bounds.iter().map(ExactSizeIterator::len).collect();
-    // For each axis of the file: the distance, in elements, of adjacent indices in the result.
+    // For each axis of the file: the distance in `to`, in elements, between adjacent indices.
     let strides: Vec<usize> =
         (0..extents.len()).map(|axis| extents[..axis].iter().product::<usize>()).collect();
     let mut at = vec![0; extents.len()];

@@ -39,10 +39,13 @@
 // - `pieces` divides a view into boxes in file order, and copies them on several threads, each with one
 //   buffer.
 // - `data_type` compares types of files and elements, and determines byte swaps.
-// - `files` gives a file its name when it is complete.
-// - `zarr/stored` opens an array from its description, and builds its codecs with bounds (`zarr/bounded`).
-// - `zarr/location` is a folder (`zarr/folder`) or objects on a server (`zarr/objects`).
-// - `zarr/grid` finds the chunks of a box; `zarr/leaves` divides structs; `zarr/home` is an array's storage.
+// - `files` writes a file under a temporary name, and renames the complete file.
+// - `zarr/stored` reads the description of a Zarr array, and builds codecs that limit the length of decoded
+//   chunks (`zarr/bounded`).
+// - `zarr/location` is the location of a Zarr store: a folder (`zarr/folder`) or a server (`zarr/objects`).
+// - `zarr/grid` finds the chunks that overlap a box of elements.
+// - `zarr/leaves` lists the Zarr arrays that store the fields of a struct.
+// - `zarr/home` keeps the pages of an array in a Zarr store.
 mod data_type;
 mod elements;
 mod error;

@@ -179,7 +179,7 @@ impl NpyFile {
         let elements = DataType::of::<V::Element>(path)?;
         let (inner, lengths) = elements.without_arrays();
         let (outer, own) = (view.extents(), lengths.len());
-        // If elements are arrays, the file stores their axes either as its last axes or as part of its dtype.
+        // Elements may be arrays with `own` axes. A file has these axes in its dtype, or as its last axes.
         let of = if header.of.fits(&elements) { Some(0) } else { header.of.fits(inner).then_some(own) };
         let shape = of.and_then(|own| header.shape.split_at_checked(header.shape.len().checked_sub(own)?));
         let Some((shape, _)) = shape.filter(|(_, own)| own.is_empty() || *own == lengths) else {

@@ -53,7 +53,7 @@ impl Pieces {
             axis -= 1;
             inner *= shape[axis];
         }
-        // A piece has all indices of as many last axes as fit. The axis before them is cut.
+        // A piece has all indices of the axes from `axis` on. The axis before `axis` is divided.
         let axis = axis.saturating_sub(1);
         let extent = shape.get(axis).copied().unwrap_or(1);
         let inner: usize = shape.iter().skip(axis + 1).product();

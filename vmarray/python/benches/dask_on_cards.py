@@ -32,7 +32,7 @@ PERIOD = 1009
 
 
 def made(devices: str | None, block_info: Any = None) -> vm.Array:
-    """Creates a chunk on the devices of the worker that calls the function."""
+    """Creates the chunk that dask describes in `block_info`, on `devices` or on the default devices of the worker."""
     place = block_info[None]
     (start, end), (_, columns) = place["array-location"]
     options = {"devices": devices} if devices else {}
@@ -113,7 +113,7 @@ def main() -> None:
             distributed.wait(of)
             return of
 
-        # The first run includes the time in which each worker opens its GPU.
+        # This first time includes the opening of the GPU by each worker.
         own = timed("made", gigabytes, held)
         assert int(timed("sum", gigabytes, lambda: own.sum(dtype="f8").compute())) == total
         expected = 2 * total + shape[0] * shape[1]

@@ -128,9 +128,10 @@ def seconds(work: Callable[[], object], runs: int = 7) -> Median:
 
 
 def report_row(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
-    """Prints the times of one workload, and the resulting rates. ``row`` is its name in the record of ``--record``."""
+    """Prints the times of a workload, and its rates: ``amount`` divided by the time, in ``unit``. ``row`` is the name in
+    the file that ``--record`` writes; by default ``name``."""
     RESULTS[name] = times
-    # Record only competitors: leave out further variants of vmarray itself.
+    # Do not record variants of vmarray, such as "vmarray, results kept alive".
     entries = [entry(contender, amount, t) for contender, t in times.items() if not contender.startswith("vmarray,")]
     ROWS.append({"name": f"python/{row or name}", "unit": unit, "entries": entries})
     first = next(iter(times.values()))
@@ -139,7 +140,7 @@ def report_row(name: str, amount: float, unit: str, row: str | None = None, **ti
 
 
 def entry(contender: str, amount: float, t: float) -> dict[str, Any]:
-    """The result of one contender (such as NumPy), as an entry for the record of ``--record``."""
+    """The rate of a contender (such as NumPy) for the record: ``amount`` divided by the time ``t``, in seconds."""
     low, high, runs = (t.low, t.high, t.runs) if isinstance(t, Median) else (t, t, 0)
     versions = {"numpy": np.__version__} | ({"torch": torch.__version__} if torch else {})
     found = {"version": versions[contender]} if contender in versions else {}
@@ -179,7 +180,7 @@ def importing() -> None:
 
 
 def whole_arrays(devices: str | None, gib: float) -> None:
-    """Measures operations on whole arrays, compared with NumPy in RAM and torch on the GPU."""
+    """Measures operations on arrays of ``gib`` GiB, compared with NumPy in RAM and torch on the GPU."""
     count = int(gib * 2**30 / 4)
     options = {"devices": devices} if devices else {}
     a, b = (vm.random.default_rng(seed, **options).random(count, "f4") for seed in (1, 2))
@@ -297,7 +298,7 @@ def managed_sum(x: np.ndarray, scale: float) -> dict[str, float]:
 
 
 def listed(devices: str | None, gib: float, path: str) -> None:
-    """Measures ``a[idx]`` for 10^6 random indices of elements of 44 bytes."""
+    """Measures ``a[idx]`` for 10^6 random indices of elements of 44 bytes, and a memory map of a new file ``path``."""
     count = int(gib * 2**30 / 44)
     options = {"devices": devices} if devices else {}
     a = vm.zeros(count, RECORD, cache_bytes=256 << 20, **options)
@@ -351,7 +352,7 @@ def listed(devices: str | None, gib: float, path: str) -> None:
 
 
 def scan(devices: str | None, gib: float) -> None:
-    """Measures reads of an array, possibly larger than RAM, in chunks of 256 MiB."""
+    """Measures reads of an array of ``gib`` GiB, possibly larger than RAM, in chunks of 256 MiB."""
     count = int(gib * 2**30 / 8)
     a = vm.zeros(count, "i8", cache_bytes=1 << 30, **({"devices": devices} if devices else {}))
     a[...] = 1

@@ -68,7 +68,7 @@ fn check_places(view: &View, starts: &[i64]) -> Result<()> {
     }
 }
 
-/// Creates an array of zeroes.
+/// Creates an array of zeroes: in a new file if `path` is given, else in device memory.
 #[pyfunction]
 pub fn create(
     py: Python<'_>,
@@ -163,7 +163,7 @@ impl Core {
         self.view(py)
     }
 
-    /// Returns the array as an operand of an expression; does not compute a pending one.
+    /// Returns the array as an operand of an expression. Does not compute a pending array.
     pub fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         Ok(Arc::new(match &self.body {
             Body::View(_) => Node::View(self.view(py)?),
@@ -237,7 +237,7 @@ impl Core {
     /// Returns a view by basic indexing as in NumPy: by integers, slices, ellipses, new axes and names of
     /// fields.
     fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
-        // Reject other keys, such as an array of one integer: NumPy would copy items of the empty template.
+        // Reject keys for which NumPy copies items, such as an array of one integer: `grid` has no memory.
         let is_basic = |one: &Bound<'_, PyAny>| {
             one.is_none()
                 || one.is(py.Ellipsis())
@@ -618,8 +618,8 @@ pub enum Operand<'py> {
     Item(Bound<'py, PyUntypedArray>),
 }
 
-/// Creates a pending expression: an operation, for each item of a shape. Operands are converted to `dtypes`;
-/// the result has the dtype `gives`. Returns `None` if the devices do not support the operation.
+/// Creates a pending expression: the operation `name`, for each item of `shape`. Converts operands to
+/// `dtypes`; the result has the dtype `gives`. Returns `None` if the devices do not support the operation.
 #[pyfunction]
 pub fn apply(
     py: Python<'_>,
@@ -648,8 +648,8 @@ pub fn apply(
                 Arc::new(Node::Literal { kind: Kind::of(&item.dtype()), bytes })
             }
         };
-        // Leave these conversions to NumPy, which rounds once from 64 to 16 bits, and has special rules
-        // between 16-bit floats and integers.
+        // Leave conversions to 16-bit floats to NumPy, which rounds 64-bit floats only once, and has special
+        // rules for integers.
         let from = node.kind();
         if from == Kind::Bytes || (*kind == Kind::Half && from != *kind && from != Kind::Bool) {
             return Ok(None);

@@ -153,7 +153,7 @@ fn around((first, end): (usize, usize), unit: usize) -> (usize, usize) {
     (first / unit * unit, end.next_multiple_of(unit))
 }
 
-/// Returns an error if an index of a row is outside of the first axis, which has `extent` rows.
+/// Returns an error if a row index is outside of `-extent..extent`. Negative indices count from the end.
 pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     let extent = extent as i64;
     match indices.iter().find(|index| !(-extent..extent).contains(*index)) {
@@ -165,8 +165,8 @@ pub fn check_rows(indices: &[i64], extent: usize) -> Result<()> {
     }
 }
 
-/// Calls `work` for batches of the listed rows. The arguments are the indices of all elements in the batch,
-/// and the number of elements in earlier batches.
+/// Calls `work` for batches of the rows at `indices`, in an array of `len` elements. The arguments are the
+/// indices of all elements in the batch, and the number of elements in earlier batches.
 pub fn each_row(
     indices: &[i64],
     rows: &Rows,
@@ -176,7 +176,7 @@ pub fn each_row(
     let is_all = rows.extent == len && (rows.first, rows.step, rows.elements) == (0, 1, 1);
     let (at_once, mut elements) = ((LISTED / rows.elements).max(1), Vec::new());
     for (part, number) in indices.chunks(at_once).zip(0..) {
-        // Test the maximum of all values once, because a loop without branches is faster.
+        // A loop without branches is faster, so test one maximum; negative indices become large numbers.
         let is_plain = part.iter().fold(0, |max, index| max.max(*index as u64)) < rows.extent as u64;
         if is_plain && is_all {
             work(bytemuck::cast_slice(part), number * at_once)?;

@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Returns an error for a dtype whose items are not plain bytes.
+/// Returns an error for a dtype whose items refer to Python objects or have no bytes.
 pub fn check(descr: &Bound<'_, PyArrayDescr>) -> PyResult<()> {
     if descr.has_object() || descr.itemsize() == 0 {
         let what = if descr.has_object() { "items refer to Python objects" } else { "items have no bytes" };

@@ -27,7 +27,7 @@ pub enum Reduced {
     FloatAt(Option<(usize, f64)>),
 }
 
-/// Kind of reduction that devices compute of the values of a [`Code`].
+/// Kind of reduction that devices apply to the values of a [`Code`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Number of true values.
@@ -67,7 +67,8 @@ enum Precision {
 }
 
 impl Bins {
-    /// Returns `count` bins between two limits; their edges are computed in the given precision.
+    /// Returns `count` bins between two limits. Devices compute the edges in a precision: "single", "rounded"
+    /// (from 64 to 32 bits) or "double".
     pub fn new(count: usize, (first, last): (f64, f64), step: f64, precision: &str) -> Self {
         let precision = match precision {
             "single" => Precision::Single,

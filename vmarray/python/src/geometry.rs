@@ -25,7 +25,7 @@ pub struct Rows {
 }
 
 impl Geometry {
-    /// Returns the rows along the first axis, if each consists of whole contiguous elements of `unit` bytes.
+    /// Returns the rows along the first axis; `None` unless they have contiguous elements of `unit` bytes.
     pub fn rows(&self, unit: usize) -> Option<Rows> {
         let (&extent, rest) = self.shape.split_first()?;
         let (step, strides) = (self.strides[0], self.strides[1..].to_vec());

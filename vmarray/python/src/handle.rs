@@ -147,8 +147,8 @@ impl Handle {
         Err(Python::attach(|py| raised(py, class, text)).into())
     }
 
-    /// Exports elements in place, until the program drops the returned export and everything made of it.
-    /// Returns the first contiguous part of the range. Blocks.
+    /// Exports the first contiguous part of a range of elements, in place. The export ends when the program
+    /// drops the returned value and everything made of it. Blocks.
     pub fn export(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Export>, ExportedSlice)> {
         let mut open = self.open()?;
         {

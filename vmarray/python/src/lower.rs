@@ -253,8 +253,8 @@ impl<'s> Lowering<'s> {
         Ok(counts)
     }
 
-    /// Runs the program: returns the first items of a range that meet a condition, as distances from the
-    /// range's start.
+    /// Runs the program: returns the first `limit` items in a range for which `node` is true, as distances
+    /// from the range's start.
     pub fn find(mut self, node: &Arc<Node>, range: Range<usize>, limit: usize) -> Result<Vec<usize>> {
         let code = self.question(node, None, Asked::First)?;
         for column in &mut self.columns {

@@ -198,9 +198,9 @@ impl Node {
         }
     }
 
-    /// Returns this node as an operand of another expression. A pending expression that is already computed
-    /// is replaced by its result. A selection, or an expression that is too large, is computed first. Later
-    /// changes of this array do not affect the operand.
+    /// Returns this node as an operand of another expression. A computed expression becomes a view of its
+    /// result. A selection, or an expression that is not `is_small_enough`, is computed first.
+    /// Later changes of the node's array do not affect the operand.
     pub fn settled(self: &Arc<Self>, is_small_enough: bool) -> Result<Arc<Self>> {
         let Self::Lazy(lazy) = &**self else { return Ok(Arc::clone(self)) };
         match lazy.node() {
@@ -307,7 +307,7 @@ impl Lazy {
         count(&mask, &of)
     }
 
-    /// Returns a view of the result, and computes it if necessary. Blocks, also other callers.
+    /// Returns a view of the result, and computes the result if necessary. Meanwhile other callers wait.
     pub fn view(&self) -> Result<View> {
         let mut state = lock(&self.state);
         let view = match &*state {

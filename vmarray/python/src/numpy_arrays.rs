@@ -53,8 +53,8 @@ impl Bytes {
         self.len
     }
 
-    /// Copies bytes to the array. The program must not use the array during the call, because the call does
-    /// not hold Python's global interpreter lock.
+    /// Copies `from` to the array's bytes from `start` on. The program must not use the array during the
+    /// call, because the call does not hold Python's global interpreter lock.
     ///
     /// # Safety
     /// The array is alive and writable.
@@ -117,7 +117,7 @@ pub unsafe fn array_at<'py>(
     }
 }
 
-/// Returns offset, shape and strides that an array of [`grid`], or a view of it, describes.
+/// Returns the offset, shape and strides that an array of [`grid`], or a view of such an array, describes.
 pub fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
     // SAFETY: the array is alive; its address is compared, never read.
     let start = unsafe { (*grid.as_array_ptr()).fields.data } as usize;

@@ -180,7 +180,7 @@ impl Code {
         self.unary(Unary::FromF16, bits)
     }
 
-    /// Adds an instruction that loads an item of this kind from a field of an element.
+    /// Adds the load of an item of `kind`, at the byte `offset` in an element of the input number `source`.
     pub fn loaded(&mut self, source: u8, offset: u32, kind: Kind) -> Value {
         let of = match kind {
             Kind::Bool | Kind::Bytes => Type::U8,
@@ -496,7 +496,7 @@ impl Code {
             O::Power => x.powf(y),
             other => unreachable!("{} is not a function of floats", other.name()),
         };
-        // Instructions before this one keep their numbers, because each was added once.
+        // The new program begins with the present instructions, so that earlier values stay valid.
         let (program, value) = result.to_program()?;
         self.instructions = program.instructions();
         Ok(value)

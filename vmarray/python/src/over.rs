@@ -26,7 +26,7 @@ const CACHE_BYTES: usize = 256 << 20;
 /// Arrays whose pages Python functions write; they must be closed before Python ends.
 static CALLED: Mutex<Vec<Weak<Source>>> = Mutex::new(Vec::new());
 
-/// Creates an array of a shape over pages of equal length, which Python functions read and write.
+/// Creates an array over pages of `page_items` items, which the Python `functions` read and write.
 /// ``read(page)`` returns a NumPy array of a page's length. ``write(page, bytes)`` receives such an array; if
 /// `write` is `None`, the array is read-only.
 #[pyfunction]

@@ -239,8 +239,8 @@ fn advise(words: &[u64], advice: Advice) {
     let _ = (words, advice);
 }
 
-/// The ``base`` of a NumPy result, which owns its memory. Returns the memory to the pool when the array is
-/// freed.
+/// The ``base`` of a NumPy result: owns the memory of the result. When NumPy frees the result, the memory
+/// returns to the pool for later results.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Piece(Option<Memory>);
 
@@ -262,7 +262,7 @@ impl Drop for Piece {
 }
 
 /// Creates a NumPy array for results, with unspecified but initialised contents. If a list of indices selects
-/// the items, `listed` is the array from which they come: its GPUs may then write to the result directly.
+/// the items, `listed` is the array that contains the items: its GPUs may write to the result directly.
 pub fn new_array<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -296,7 +296,7 @@ pub fn new_array<'py>(
     }
 }
 
-/// Returns the number of unused bytes in the pool.
+/// Returns the number of unused bytes in the memory pool for NumPy results.
 pub fn kept_bytes() -> usize {
     with_pool(|pool| (pool.bytes, Vec::new())).unwrap_or(0)
 }
@@ -307,7 +307,7 @@ pub fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Frees all unused memory of the pool, and returns its number of bytes.
+/// Frees the unused memory of the pool for NumPy results, and returns the number of freed bytes.
 #[pyfunction]
 pub fn release_memory(py: Python<'_>) -> usize {
     py.detach(|| with_pool(|pool| (pool.bytes, pool.excess(0))).unwrap_or(0))

@@ -62,7 +62,7 @@ impl Proxy {
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
                 let shared = Arc::clone(&of_all);
-                // Ignore an error, because the client sees it as the end of its connection.
+                // Ignore errors of `serve`, because the client sees that the connection ends.
                 thread::spawn(move || drop(serve(&shared, &connection)));
             }
         });

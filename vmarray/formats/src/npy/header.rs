@@ -35,7 +35,7 @@ impl Header {
     pub(super) fn read(file: &File, path: &Path, file_bytes: u64) -> Result<Self> {
         let malformed = |reason: &str| Error::malformed(path, reason);
         let mut prefix = [0; PREFIX_MAX];
-        // The prefix of version 1 is two bytes shorter; the last two bytes read are then part of the text.
+        // Read the longest prefix, or a shorter file whole. In version 1, the last two bytes are text.
         let prefix = &mut prefix[..PREFIX_MAX.min(usize::try_from(file_bytes).unwrap_or(PREFIX_MAX))];
         files::read_at(file, path, 0, prefix)?;
         let (start, text_bytes) = match prefix {
@@ -187,7 +187,7 @@ fn type_of(value: &Literal) -> Result<DataType, Fault> {
                 };
                 let name = match name {
                     Literal::Text(name) => name,
-                    // NumPy permits a title in front of the name.
+                    // Instead of a name, NumPy permits a pair of a title and a name.
                     Literal::Several(names) => match &names[..] {
                         [_, Literal::Text(name)] => name,
                         _ => return Err("a field of its elements has no name".into()),

@@ -103,7 +103,7 @@ impl BytesToBytesCodecTraits for BoundedCodec {
                 if bytes.len() as u64 > most { Err(too_many()) } else { Ok(Cow::Owned(bytes)) }
             }
             EncodedBy::Blosc => {
-                // Bytes 4 to 7 of the header are the decoded length.
+                // Check the decoded length first: bytes 4 to 7 of the Blosc header of 16 bytes.
                 let len = encoded.get(4..8).and_then(|len| len.try_into().ok()).map(u32::from_le_bytes);
                 match len {
                     Some(len) if encoded.len() >= 16 && u64::from(len) <= most => {

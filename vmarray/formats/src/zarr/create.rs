@@ -176,8 +176,8 @@ fn default_chunk<V: FileView>(view: V) -> Vec<usize> {
         let len = if *step < room { room - room % step } else { room };
         return vec![len.min(*extent).max(1)];
     }
-    // Make the extents equal along all axes, limited by the shape. Begin with the last axis, because its
-    // elements are contiguous.
+    // Double the chunk's extents in turn while `room` permits, up to the shape. Begin with the last axis,
+    // because its elements are contiguous.
     let mut chunk = vec![1; extents.len()];
     let mut left = room;
     loop {

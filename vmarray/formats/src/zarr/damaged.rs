@@ -38,8 +38,8 @@ enum Failure {
 
 /// Reads chunks, and classifies a failure as damage or as a failure of the storage.
 fn decoded<B>(read: impl FnOnce() -> Result<B, ArrayError>) -> Result<B, Failure> {
-    // A damaged index can make zarrs panic by an overflow, even while zarrs formats the error. Unwinding is
-    // safe, because later code uses no value that a panic has left incomplete.
+    // Catch panics: a damaged index can cause an overflow in zarrs, even while zarrs formats the error.
+    // Unwinding is safe, because later code uses no value that a panic has left incomplete.
     let read = || read().map_err(classified);
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(Failure::Damage("its index points outside of the file".into())))

@@ -128,8 +128,8 @@ async fn put_in_parts(store: &dyn ObjectStore, path: &Path, value: &Bytes) -> Re
         {
             under_way.push(tokio::spawn(part));
         }
-        // After a failure, let parts in flight finish first: a part that reaches the server after the abort
-        // may remain there.
+        // After a failure, wait for the parts in flight before the abort: a part that reaches the server
+        // after the abort may remain there.
         let Some(ended) = under_way.next().await else { break };
         sent = sent.and(ended.map_err(ObjectError::from).flatten());
     }

@@ -267,7 +267,7 @@ impl Description<'_> {
                     codecs.to_bytes = Some(Arc::new(bytes));
                 }
                 "sharding_indexed" if codecs.to_bytes.is_none() => {
-                    // Refuse the transposition, because it would also apply to extents within a shard.
+                    // Refuse a transposition: it would also transpose the extents of chunks in a shard.
                     if !codecs.to_arrays.is_empty() {
                         return Err(self.unsupported("shards with transposed axes are not supported"));
                     }
@@ -292,7 +292,7 @@ impl Description<'_> {
                 }
             }
         }
-        // Data that is compressed as a whole cannot be read in parts.
+        // A shard that is compressed as a whole cannot be read in parts, so the part is the shard.
         codecs.part = codecs.part.filter(|_| codecs.of_bytes.is_empty());
         Ok(codecs)
     }

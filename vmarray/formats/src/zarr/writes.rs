@@ -111,7 +111,7 @@ impl<T: Element + KernelType> Zarr<T> {
         bytes.filter(|bytes| isize::try_from(*bytes).is_ok()).ok_or_else(too_long)?;
         let mut grid = Grid::whole(&shape, self.chunk());
         grid.bounds[0].start = old[0];
-        // Read all descriptions before the writes: a failed read must not hide a successful append.
+        // Prepare all descriptions before the writes: if that fails, `append` has changed nothing.
         let longer = |(leaf, stored): &(LeafArray, Stored)| {
             let mut metadata = stored.metadata.clone();
             metadata["shape"][0] = shape[0].into();
@@ -122,7 +122,7 @@ impl<T: Element + KernelType> Zarr<T> {
         self.chunks(grid, &shape)?.write(view, &mut options)?;
         if let Err(error) = longer.iter().try_for_each(|field| self.describe(field)) {
             // Restore the old descriptions, because a server that did not answer may have accepted the
-            // request. Ignore errors of that, because the caller reports the first error.
+            // request. Ignore errors of the restoration, because the caller reports the first error.
             self.fields.iter().for_each(|field| drop(self.describe(field)));
             return Err(error);
         }

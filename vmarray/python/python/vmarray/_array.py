@@ -79,7 +79,7 @@ def _in_ram(value: Any) -> Any:
 
 
 def _is_list(key: Any) -> bool:
-    """True if a key is a NumPy array of integers."""
+    """True if a key is a NumPy array of signed integers with at least one axis."""
     return type(key) is np.ndarray and key.ndim > 0 and key.dtype.kind == "i"
 
 
@@ -88,7 +88,7 @@ _MISMATCH = "shape mismatch: value array of shape {} could not be broadcast to i
 
 
 def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any, Any]:
-    """Broadcasts a value to a shape; if that is impossible, the error has the given message."""
+    """Broadcasts a value to a shape. If that is impossible, raises an error with `message`."""
     value = np.asarray(value)
     while value.ndim > len(shape) and value.shape[0] == 1:
         value = value[0]
@@ -177,7 +177,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return devices[0] if len(devices) == 1 else tuple(devices)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """A copy on the given devices, or the array itself if it is already on them."""
+        """A copy on the given devices, or the array itself if it is already on them. ``stream`` has no effect."""
         devices = _listed(device)
         if devices == self.devices:
             return self
@@ -260,11 +260,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return format(str(self) if self.ndim else self.item(), form)
 
     def _single(self) -> np.ndarray[Any, Any]:
-        # Unless there is exactly one item, let NumPy raise its own error.
+        # Unless there is exactly one item, let NumPy raise its own error for zero or two items.
         return self._core.read() if self.size == 1 else np.empty(min(self.size, 2), self.dtype)
 
     def item(self, *index: int) -> Any:
-        """An item as a Python number."""
+        """The item at ``index`` as a Python number; without ``index``, the only item."""
         if index:
             key = index[0] if len(index) == 1 and isinstance(index[0], tuple) else index
             if len(key) == 1 and self.ndim != 1:
@@ -423,7 +423,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def _assign_where(self, mask: Array, item: np.ndarray[Any, Any]) -> None:
         """Writes one value to each item for which a mask of the same shape is true."""
         if self.dtype.kind in "biuf" and self.dtype.isnative:
-            # Assign a temporary expression: no other object uses it, so it need not be copied before the change.
+            # Pass True: no other object uses the expression, so its values need not be stored before the change.
             self._core.assign(where(mask, item[()], Array._of(self._core))._core, True)
             return
         for block in _ufuncs.blocks(self.shape):
@@ -459,7 +459,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return items
 
     def _assign(self, value: Any) -> None:
-        """Writes to all items: a number, a NumPy array, an `Array`, or an expression."""
+        """Writes a value to all items: a number, a NumPy array, an `Array`, or an expression."""
         if _has_gaps(self.dtype):
             items = self._items(np.asarray(value) if isinstance(value, Array) else value)
             for name in self.dtype.names or ():
@@ -504,7 +504,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return is_native and kinds <= set("biuf") and np.dtype(np.float16) not in (value.dtype, self.dtype)
 
     def _fitted(self, shape: tuple[Any, ...]) -> Array:
-        """A view, broadcast to a shape."""
+        """A view of the items, broadcast to `shape`."""
         if self.shape == shape:
             return self
         own = self
@@ -632,8 +632,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             advice = f"; numpy.asarray(array).{name} is of a copy in RAM" if hasattr(np.ndarray, name) else ""
             advice = f"; {_REFUSED[name]}" if name in _REFUSED else advice
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
-        # An unpickled array has no `_core` before its first use, which opens the file here. An error while unpickling
-        # would block a pool of processes for ever.
+        # Open the file of an unpickled array here, at the first use: an error while unpickling would block a pool of
+        # processes for ever.
         path, dtype, shape, mode = self._opening
         core = _core.open(path, dtype, shape, mode == "r", {})
         self._core, self._path, self._mode = core, path, mode
@@ -649,7 +649,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     # Methods that change the shape.
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
-        """The same items in another shape: a view if possible, else a copy."""
+        """The same items in another shape: a view if possible, else a copy. ``copy`` forces or forbids a copy."""
         shape = shape[0] if len(shape) == 1 else shape
         if order == "K":
             raise ValueError("order 'K' is not permitted for reshaping")
@@ -709,11 +709,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._core.by_method("swapaxes", (one, other)))
 
     def squeeze(self, axis: Any = None) -> Array:
-        """A view without axes of length 1."""
+        """A view without the axes of length 1, or only without ``axis``."""
         return Array._of(self._core.by_method("squeeze", (axis,)))
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-        """A view of the items of a diagonal."""
+        """A view of a diagonal of two axes, like ``numpy.diagonal``."""
         return Array._of(self._core.by_method("diagonal", (offset, axis1, axis2)))
 
     def view(self, dtype: Any = None) -> Array:
@@ -735,7 +735,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._core.by_method("view", (dtype,)))
 
     def copy(self, order: str = "C") -> Array:
-        """A copy of the array, on the same devices."""
+        """A copy of the array in C order, on the same devices."""
         _check_order(order)
         return Array._of(self._core.copied())
 
@@ -953,7 +953,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.clip(self, min, max, out, **given)
 
     def round(self, decimals: int = 0, out: Any = None) -> Array:
-        """The items rounded to the nearest whole number. Halves are rounded to the even number."""
+        """The items rounded to ``decimals`` decimal places. Halves are rounded to the even digit."""
         return _numpy.round(self, decimals, out)
 
     def __init_subclass__(cls, **given: Any) -> None:
@@ -1247,7 +1247,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
         for (block,) in _ufuncs.blocks(array.shape):
             places = np.arange(block.start or 0, length if block.stop is None else block.stop).astype(wide)
             part = (begin + places * delta).astype(kind)
-            # Store the first two items themselves, as NumPy does: `begin + delta` may differ from the second by
+            # Store the first two items themselves, as NumPy does: `begin + delta` may differ from the second item by
             # rounding.
             if not block.start:
                 part[:2] = first[: len(part[:2])]

@@ -32,7 +32,7 @@ def ascontiguousarray(values: Any, dtype: Any = None, **options: Any) -> Array:
 
 
 def require(values: Any, dtype: Any = None, requirements: Any = None, **options: Any) -> Array:
-    """Converts values to an array, which is contiguous if the requirements contain "C"."""
+    """Converts values to an array, whose items are contiguous if `requirements` contains "C"; "F" is an error."""
     wanted = {one.upper() for one in requirements or ()}
     if wanted & {"F", "F_CONTIGUOUS", "FORTRAN", "E", "ENSUREARRAY"} - {"E", "ENSUREARRAY"}:
         raise TypeError("vmarray.Array stores items in the order 'C'; leave the requirement 'F' out")

@@ -102,7 +102,8 @@ def refused(function: Any, why: str) -> TypeError:
 
 
 def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Calls a NumPy function on copies in RAM. Returns the result as an array on the devices of the operands."""
+    """Calls a NumPy function on copies in RAM. Returns the result as an array on the devices of the operands, or raises
+    an error if the operands have more than `RAM_BYTES_MAX` bytes."""
     arrays = arrays_in([args, given])
     count = sum(one.nbytes for one in arrays)
     if count > RAM_BYTES_MAX:
@@ -234,7 +235,7 @@ def called(
 
 
 def given_to(out: Any, result: Any) -> Any:
-    """Writes a result to `out` if it is given, and returns it."""
+    """Writes a result to `out`, and returns `out`. If `out` is None, returns the result itself."""
     if out is None:
         return result
     out = out[0] if isinstance(out, tuple) else out
@@ -250,7 +251,7 @@ def given_to(out: Any, result: Any) -> Any:
 
 def copied(function: Any, implementation: Any, is_move: bool, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Lets NumPy compute a function on copies in RAM. For arrays above `RAM_BYTES_MAX`, calls the package's own
-    implementation instead, if there is one."""
+    implementation instead, if there is one. With `is_move`, it only moves items, and supports all dtypes."""
     places, named = _bound(function, args, given)
     if named.get("out", 0) is None:
         del named["out"]

@@ -37,7 +37,7 @@ class DeviceMemory:
 
     def __init__(self, exported: _core.ExportedItems) -> None:
         self._exported: _core.ExportedItems | None = exported
-        # Users of an address do not report their last use. So the export lasts until this object is deleted.
+        # Users of an address do not report their last use. So this reference keeps the export until `self` is freed.
         self._shown: _core.ExportedItems | None = None
 
     def _used(self) -> _core.ExportedItems:

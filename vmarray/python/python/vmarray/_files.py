@@ -22,8 +22,8 @@ _THREADS = min(8, 2 * (os.cpu_count() or 1))
 
 
 def _in_parallel(work: Any, pieces: Iterable[Any], total: int, progress: Any) -> None:
-    """Runs `work` for each piece on threads. `work` returns a number of bytes, for the progress of a bar like
-    ``tqdm``."""
+    """Runs `work` for each piece on threads. `work` returns a number of bytes, which the bar `progress` (like ``tqdm``)
+    adds up to `total`."""
     from concurrent.futures import ThreadPoolExecutor
 
     if progress is not None:

@@ -87,7 +87,7 @@ def _arrays(inputs: tuple[Any, ...], given: dict[str, Any]) -> list[Any]:
 
 
 def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is_own: bool) -> Any:
-    """Writes a result to `out` where `mask` is true. With `is_own`, no other object refers to the result."""
+    """Writes a result to `out` where `mask` is true; returns `out`. `is_own`: no other object refers to the result."""
     if not np.can_cast(result.dtype, out.dtype, casting):
         _raised_by_numpy(np.positive, (result,), None, casting, (out,))
         raise TypeError(f"cannot cast the output of {ufunc.__name__} from {result.dtype} to {out.dtype}")
@@ -100,7 +100,7 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
         _check_mask(mask)
         result, is_own = where_of(mask, result.astype(out.dtype), out), True
     if is_own and isinstance(out, Array) and isinstance(result, Array) and out._is_computed_from(result) and out.ndim:
-        # Assign a temporary expression: no other object uses it, so it need not be copied before the change.
+        # Pass True: no other object uses the expression, so its values need not be stored before the change.
         out._core.assign(result._fitted(out.shape)._core, True)
     elif isinstance(out, Array):
         out._assign(result)
@@ -313,8 +313,8 @@ def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, k
 
 
 def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: bool = False) -> Array | None:
-    """Computes sums along an axis on the devices, in 64 bits; None if the devices do not support it, or are only
-    RAM."""
+    """Computes sums along an axis on the devices, in 64 bits. None if the devices do not support the sums, or are only
+    RAM and `is_anywhere` is false."""
     if kind.kind not in "iuf" or (kind.kind != "f" and array.dtype.kind == "f"):
         return None
     core = _core.reduce_axis(array._core, axis, "float_sum" if kind.kind == "f" else "int_sum", is_anywhere)
@@ -325,8 +325,8 @@ def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: boo
 
 
 def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> Any:
-    """Returns the result of a reduction along an axis: keeps the axis with length 1 if `keepdims`; in `out` if it is
-    given."""
+    """Returns the result of a reduction along `axis`, in `out` if given. With `keepdims`, adds the reduced axis with
+    length 1."""
     if keepdims:
         result = result.reshape([1 if at == axis else one for at, one in enumerate(array.shape)])
     if out is None:
@@ -336,7 +336,8 @@ def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> A
 
 
 def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
-    """Minima or maxima along an axis, computed by GPUs. None if GPUs cannot compute them, for example with NaNs."""
+    """Minima or maxima along an axis, by GPUs, or by any devices with `is_anywhere`. None if an item is NaN, or if the
+    devices do not support the dtype."""
     if array.dtype.kind not in "biuf" or not array.dtype.isnative:
         return None
     if not (is_anywhere or array._core.is_on_cards):
@@ -427,7 +428,7 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
 
 def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Computes the index of the minimum or maximum. The devices search all items; NumPy searches along an axis, and
-    needs RAM for one line of items along it.
+    needs RAM for one line of items along this axis.
     """
     array._core.compute()
     function = np.argmin if which == "min" else np.argmax
@@ -480,8 +481,8 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
 
 
 def masked(function: Any, array: Array, given: dict[str, Any]) -> Any:
-    """Computes a reduction with a mask or an initial value, piece by piece; None if this package does not support
-    it."""
+    """Computes a reduction with a mask or an initial value, piece by piece; None if this package does not support the
+    reduction."""
     ufunc = {np.sum: np.add, np.prod: np.multiply, np.any: np.logical_or, np.all: np.logical_and}.get(function)
     ufunc = ufunc or {np.min: np.minimum, np.max: np.maximum, np.amin: np.minimum, np.amax: np.maximum}.get(function)
     if ufunc is None or not set(given) <= {"axis", "dtype", "keepdims", "initial", "where"}:
@@ -572,7 +573,7 @@ def sort_in_place(array: Array, axis: int, order: Any = None) -> None:
     is_small = _dispatch.is_small(array)
     if array.ndim == 1 and not is_small and _dispatch.is_plain(array) and array.dtype not in (np.bool_, np.float16):
         if array.dtype.kind == "f":
-            # Devices sort -0.0 before 0.0, although they are equal, and sort NaNs with a sign first.
+            # Unlike NumPy, devices sort -0.0 before 0.0, and NaNs with a sign first: sort by indices, or replace NaNs.
             has_zeroes, has_nans = _signed(array)
             if has_zeroes:
                 array._assign(array.take(np.argsort(array)))

@@ -89,7 +89,7 @@ def positions(
     """Offsets in bytes of the items that a key with arrays of integers or bools selects."""
     parts = _parts(key, shape)
     axis = 0
-    # `plain` has for each part of the key: None for a new axis, the step of a slice, or a mark for an array.
+    # `plain` has an entry for each part of the key: None, Ellipsis, byte offsets of a slice, or `advanced` for arrays.
     plain: list[Any] = []
     advanced: list[Any] = []
     places: list[Any] = []

@@ -470,7 +470,7 @@ class Kernel:
         borders: list[tuple[int, int]],
         beyond: tuple[str, Any],
     ) -> Any:
-        """Computes the results in a box near an edge, from padded copies."""
+        """Computes the results in `box`, near an edge, from copies padded by the widths `borders`, as `beyond` says."""
         mode, fill = beyond
         wide = _wide(box, borders)
         # If every item of a large array is near an edge, let the devices pad the whole array instead.

@@ -46,7 +46,7 @@ def _elementwise(function: Any) -> Any:
 
 def _paired(function: Any, arrays: list[Any], own: int, shape: tuple[Any, ...]) -> Any:
     """Calls a function for each block of whole lines along axis `own`, with the block's key and the blocks of all
-    arrays. `shape` has their extents along the other axes."""
+    arrays. `shape` has the arrays' extents along the other axes."""
     longest = max(1, *(one.shape[own] for one in arrays))
     for block in _ufuncs.blocks(shape, max(1, _ufuncs.PIECE // longest)):
         key = (*block[:own], slice(None), *block[own:])
@@ -182,8 +182,8 @@ def put_along_axis(array: Array, indices: Any, values: Any, axis: int | None) ->
 
 
 def _along(array: Array, indices: Array, axis: int) -> tuple[Array, Array, int, tuple[Any, ...]]:
-    """Checks and broadcasts two arrays, so that only their extents along an axis differ. Returns them, the axis, and
-    the extents."""
+    """Checks two arrays, and broadcasts them along all axes but `axis`. Returns both arrays, the axis as a number from
+    0, and the common extents along the other axes."""
     if indices.dtype.kind not in "iu":
         raise IndexError("`indices` must be an integer array")
     if array.ndim != indices.ndim:

@@ -88,7 +88,7 @@ _NOT_ARRAYS = {"arrays", "tup", "array_list", "condlist", "keys"}
 
 
 def way(name: str) -> str:
-    """The part of the table that has a name, such as ``"devices"``.
+    """The key of the table `NAMES` that lists a name of NumPy, such as ``"devices"``.
 
     Examples
     --------

@@ -200,7 +200,7 @@ def _uniques(array: Array, wants_index: bool, wants_inverse: bool, wants_counts:
         index = _places(_core.take(order, starts))
         counts = (Array._of(_core.search(core, ordered, True)) - Array._of(starts)).astype(np.intp)
     if flat.dtype.kind == "f" and len(zero := (values == 0).find(1)):
-        # The searches above need zeroes of one sign. Give the zero in the result the sign of the first zero.
+        # In `key` all zeroes have one sign. Give the zero in the result the sign of the first zero in the array.
         values[int(zero[0])] = flat[int((flat == 0).find(1)[0])]
     return UniqueResult(values, index, inverse, counts)
 
@@ -363,7 +363,7 @@ def bincount(array: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 def _precision(edges: np.ndarray[Any, Any], step: float) -> str | None:
-    """The precision in which devices compute exactly the bin edges of NumPy; None if no precision does."""
+    """The precision in which devices compute NumPy's bin edges exactly; None if there is none."""
     numbers, first = np.arange(len(edges) - 1), edges[0]
     ways = {"double": numbers * step + np.float64(first)}
     ways["rounded"] = ways["double"].astype(np.float32)
@@ -480,7 +480,7 @@ def quantile(
             # Return the item without interpolation, because a float would round integers of 64 bits.
             result = items[0]
         else:
-            # Subtract floats in their dtype, as NumPy does; a difference of integers could overflow theirs.
+            # Subtract floats in their own dtype, as NumPy does, and integers as floats, to avoid an overflow.
             step = np.subtract(items[1], items[0], dtype=array.dtype if array.dtype.kind == "f" else whole.dtype)
             result = np.where(share < 0.5, items[0] + step * share, items[1] - step * (1 - share))
         result = result.astype(whole.dtype)

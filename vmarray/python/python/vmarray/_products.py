@@ -313,7 +313,7 @@ def kron(a: Any, b: Any) -> Array:
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Like ``numpy.linalg.norm``, but for the norms of matrices by singular values.
+    """Like ``numpy.linalg.norm``, except matrix norms that need singular values.
 
     Examples
     --------

@@ -252,7 +252,7 @@ class Ragged:
             if given.ndim != 1:
                 raise ValueError(f"a row must have one axis, not {given.ndim}")
             if not hasattr(row, "dtype") and (given.size == 0 or {given.dtype.kind, self.dtype.kind} <= set("iu")):
-                # Use the array's dtype: an empty list has none, and NumPy checks each Python integer against it.
+                # Convert to the array's dtype: an empty list has no dtype, and NumPy checks the range of integers.
                 given = np.asarray(row, self.dtype)
             batch.append(given.astype(self.dtype, casting="same_kind"))
             items += given.size

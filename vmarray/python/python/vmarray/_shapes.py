@@ -240,9 +240,9 @@ _ROW_BYTES = 1 << 20
 
 
 def accumulated_on_cards(ufunc: np.ufunc, array: Array, axis: int, result: Array, is_anywhere: bool = False) -> bool:
-    """Writes cumulative sums or products along an axis to a result. Along the last axis, the Rust library computes
-    prefix sums. Along the first axis, if rows are long, each row is computed from the previous one. Returns False, and
-    writes nothing, if GPUs should not compute the result.
+    """Writes cumulative sums or products along `axis` to `result`. Along the last axis, the Rust library computes
+    prefix sums. Along the first axis, if rows are long, devices compute each row from the previous one. Returns False
+    if GPUs (with `is_anywhere`, any devices) should not compute the result, which the caller then overwrites.
     """
     kinds = (array.dtype, result.dtype)
     if not (is_anywhere or result._core.is_on_cards) or 0 in array.shape:

@@ -167,7 +167,7 @@ class Generator:
         return self._made(size, np.dtype(float), 1, lambda bits: np.log(1.0 - _unit(bits)) * -float(scale))
 
     def shuffle(self, array: Array, axis: int = 0) -> None:
-        """Shuffles the items of an array along its first axis, in place."""
+        """Shuffles the items of an array along ``axis``, in place."""
         if not isinstance(array, Array):
             raise TypeError("shuffle takes a vmarray.Array; use numpy.random for other sequences")
         seed = self._next()
