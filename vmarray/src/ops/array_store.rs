@@ -298,8 +298,8 @@ impl<'a> CompanionValues<'a> {
         let pager = of.store.pager().filter(|pager| !std::ptr::eq(*pager, array.pager))?;
         let (page_len, channels) = (pager.page_bytes() / of.stride(), pager.channels().len());
         let striped = channels * page_len;
-        // With several channels (shares of devices), a channel must store the values that belong to its own
-        // keys.
+        // With several channels (shares of devices), each channel must store the values of its own keys. Keys
+        // and values must therefore begin at the same position of the striping pattern.
         let go_together = page_len == array.page_len && of.start % striped == keys.start % striped;
         let is_alike = array.pager.is_striped_like(pager) && (channels == 1 || go_together);
         is_alike.then(|| Self {

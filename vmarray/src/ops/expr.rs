@@ -251,8 +251,8 @@ impl<T, F: Scalar> Expr<T, F> {
 
     /// Creates the expression for a field of the joined view number `source`.
     pub(crate) fn field<S: FieldType<Value = F>>(source: u8, offset: usize) -> Self {
-        // The offset fits into 32 bits unless the element is longer than 4 GiB. In that case the operation
-        // returns an error for the field.
+        // The offset fits into 32 bits unless the element is longer than 4 GiB. For a longer element, the
+        // operation returns an error for the field.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
         let (of, conversions) = S::AS;
         let field = Self::start(Instruction::Field { source, offset, of });
@@ -416,7 +416,7 @@ impl<T: Element, S: FieldType> IntoExpr<T, S::Value> for Field<T, S> {
 }
 
 impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
-    /// Returns the field of array element `I`, for a field that is an array.
+    /// Returns element `I` of this field, for a field that is an array. The element is also a field.
     ///
     /// ```
     /// use vmarray::prelude::*;

@@ -68,7 +68,7 @@ impl<'a> What<'a> {
 }
 
 /// A search for the first `limit` elements that meet a condition, executed by devices. If `count_all` is set,
-/// the result contains the exact number of all matches.
+/// the result contains the exact number of all matches. Otherwise it may count only some of the matches.
 #[derive(Clone, Copy, Debug)]
 pub struct Seek<'a> {
     pub(crate) what: What<'a>,
@@ -88,8 +88,8 @@ impl Question for Seek<'_> {
     type Whole = Found;
 
     fn room(&self, count: u64) -> u64 {
-        // Without `count_all` the device stops at a full list, and cannot report the number of further
-        // matches. Its list therefore has room for all requested matches.
+        // Without `count_all`, the device stops at a full list. The list then has room for all requested
+        // matches, unless the search lists all matches anyway (in several lists).
         let first = (count / ELEMENTS_EACH).clamp(*FIRST_LIMIT.start(), *FIRST_LIMIT.end());
         let most = if self.count_all || self.lists_all() { first } else { u64::MAX };
         most.min(self.limit as u64).min(count)
@@ -101,7 +101,7 @@ impl Question for Seek<'_> {
 
     fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> RunWork<'a> {
         let Run { columns: sources, geometry } = run;
-        // A search that lists all matches continues after a full list, so the device can stop there.
+        // If the search lists all matches, it continues after a full list, so the device can stop there.
         let count_all = self.count_all && !self.lists_all();
         match self.what {
             What::Value { offset: field_offset, value } => {
@@ -121,7 +121,7 @@ impl Question for Seek<'_> {
         let (matches, listed) = (header[0], header[1]);
         let wanted = matches.min((self.limit - found.indices.len()) as u64);
         if self.count_all && !self.lists_all() && listed < wanted {
-            // Other threads may write concurrently, so a repeated search can find more matches.
+            // Add an eighth, because the repeated search finds more matches after concurrent writes.
             let room = matches.saturating_add(matches / 8).min(self.limit as u64).min(answer.count());
             reserve_large(&mut found.indices, wanted as usize)?;
             return Ok(TakenAnswer::TooShort { from: 0, room });

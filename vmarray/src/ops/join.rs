@@ -156,8 +156,8 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     }
 }
 
-/// A view that can be [joined](Join::join) to a view of the same shape. Every [`View`] is a column, also over
-/// devices of another type, and so is a [shifted](crate::boundary::BoundaryView::shifted) view.
+/// A view that can be [joined](Join::join) to a view of the same shape: every [`View`], even if its devices
+/// have another type, and every [shifted](crate::boundary::BoundaryView::shifted) view.
 ///
 /// ```
 /// use vmarray::{compute::Column, prelude::*};

@@ -75,9 +75,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) and [`RangeReversed`](ErrorKind::RangeReversed). An error of
-    /// a device becomes [`Interrupted`](ErrorKind::Interrupted), and the array keeps its old length. The
-    /// error lists the ranges that were already moved as written. Elements after its unspecified ranges have
-    /// not moved.
+    /// a device becomes [`Interrupted`](ErrorKind::Interrupted), and the array keeps its old length. In the
+    /// error, moved ranges count as written. Elements after the error's unspecified ranges have not moved.
     ///
     /// ```
     /// use vmarray::prelude::*;

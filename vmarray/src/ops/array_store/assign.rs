@@ -85,8 +85,8 @@ fn check(
             asked.push(run);
         }
     }
-    // With several devices, check each of them first: one could refuse the change after another has begun. A
-    // single device refuses before it begins.
+    // With several devices, check each of them first: otherwise one device could refuse the change after
+    // another device has begun it. A single device refuses before it begins.
     if asked.len() > 1 {
         for run in &asked {
             Writing::check(&run.lane, change, run.run(), staged)?;
@@ -134,8 +134,8 @@ impl<'a> Writer<'a> {
         range: &Range<usize>,
     ) -> Self {
         let is_read = colocated.iter().any(|other| std::ptr::eq(other.pager, target.pager));
-        // A change that reports failures does not surely overwrite, because a failed work-item (GPU thread)
-        // writes nothing.
+        // If the change reports failures, pages are not overwritten as a whole: a failed work-item (GPU
+        // thread) writes nothing, so its old element must stay readable.
         let is_overwritten = !is_read && change.overwrites(target.stride) && change.report_bytes(1) == 0;
         let overwritten = if is_overwritten { target.whole_pages(range) } else { 0..0 };
         Self { target, colocated, read, change, overwritten }
@@ -217,7 +217,7 @@ impl<'a> Writer<'a> {
             if number > 0 || start == end {
                 pager.settle(&pages)?;
             } else {
-                // Zero-fill only the pages at both ends. The pages between are overwritten as a whole.
+                // Only the pages at both ends keep old elements. The others are overwritten as a whole.
                 pager.settle(&(pages.start..start))?;
                 pager.settle(&(end..pages.end))?;
             }
@@ -260,7 +260,8 @@ impl<'a> Writer<'a> {
         let bytes = RUN_BYTES.min(self.change.run_bytes());
         let most = (bytes / self.target.pager.page_bytes()).max(1) as u64;
         let wanted = first..self.cut_near(work, work.rest.end.min(first + most));
-        // Fill the staging buffers before this thread locks a page, because the copies may wait for pages.
+        // Fill the staging buffers before this thread locks pages: the copies may wait for pages of other
+        // threads, and these threads may wait for pages that this thread has locked.
         let like = self.run(channel, &self.elements_of(work, &wanted));
         let staged = Writing::stage(&like.lane, like.run(), self.read)?;
         Writing::prepare(&like.lane, self.change, like.run(), &staged);

@@ -40,8 +40,8 @@ pub(super) struct Colocated<'a> {
 }
 
 impl Colocated<'_> {
-    /// Returns true if corresponding elements have the same index in both arrays, and this is the page length
-    /// of both.
+    /// Returns true if corresponding elements have the same index in both arrays, and both arrays have pages
+    /// of `page_len` elements.
     pub fn is_alike(&self, page_len: usize) -> bool {
         self.start == self.own_start && page_len == self.page_len()
     }
@@ -50,8 +50,7 @@ impl Colocated<'_> {
         self.pager.page_bytes() / self.stride
     }
 
-    /// Returns the pages of the other array that contain the elements corresponding to `range` of the run's
-    /// array.
+    /// Returns the pages of the other array with the elements that correspond to the elements in `range`.
     pub fn pages(&self, range: &Range<usize>) -> Range<u64> {
         let of = |index: usize| self.start + (index - self.own_start);
         (of(range.start) / self.page_len()) as u64..of(range.end).div_ceil(self.page_len()) as u64
@@ -64,8 +63,8 @@ impl<'a> ArrayLane<'a> {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Allows runs to read all home slots (places of pages in device memory) of the arrays `striped`: also
-    /// the slots of other channels (shares of devices) whose memory the run's device can access.
+    /// Allows runs to read home slots (places of pages in device memory) of the arrays in `striped`: all
+    /// slots in channels (shares of devices) that the run's device can access.
     pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = striped.iter().flat_map(|(pager, _)| pager.channels());
@@ -154,7 +153,8 @@ impl<'h> HomeElements<'h> {
         (range.start / self.page_len) as u64..range.end.div_ceil(self.page_len) as u64
     }
 
-    /// Returns the pages that lie completely within a range; see [`VirtualArray::whole_pages`].
+    /// Returns the pages of which all elements lie in `range`. If `range` ends at the array's greatest
+    /// length, a partial last page is included. See [`VirtualArray::whole_pages`].
     pub fn whole_pages(&self, range: &Range<usize>) -> Range<u64> {
         let (max_len, page_count) = self.last;
         let start = range.start.div_ceil(self.page_len);
@@ -166,29 +166,29 @@ impl<'h> HomeElements<'h> {
         self.channels().len() == 1 || are_groups_within_pages(group_len, self.page_len, range)
     }
 
-    /// Returns the elements of another array that an operation can process together with this array's
-    /// elements, in place. Returns `None` unless they are colocated: at the same offset in the same channel
-    /// (share of a device). If each array has only one channel, of the same device, elements that the
-    /// operation only reads may have any offset.
+    /// Returns the elements of `other` that an operation can process in place, together with this array's
+    /// elements from index `first` on. Returns `None` unless they are colocated: at the same offset in the
+    /// same channel (share of a device). If each array has only one channel, of the same device, elements
+    /// that the operation only reads may have any offset.
     pub fn colocated<'a>(&self, other: &Operand<'a>, first: usize) -> Option<Colocated<'a>> {
         let (own, pager, stride) = (self.pager, other.store.pager()?, other.stride());
         let is_changed = other.target.is_some();
         let colocated = Colocated { pager, stride, start: other.start, own_start: first, is_changed };
-        // Reads at shifted positions need an array that the operation does not change, because devices would
-        // read changed elements.
+        // Devices may read at shifted positions only if the operation does not change the array. Otherwise
+        // devices would read changed elements.
         let is_anywhere = own.channels().len() == 1 && !is_changed && !std::ptr::eq(pager, own);
         let is_beside = is_anywhere || colocated.is_alike(self.page_len);
         (is_beside && own.is_striped_like(pager)).then_some(colocated)
     }
 
-    /// Returns the first channel (share of a device). Rows that cannot be processed in place are copied
-    /// there.
+    /// Returns the first channel (share of a device). Operations copy elements there if devices cannot
+    /// process them in place.
     pub fn staging_lane(&self) -> ArrayLane<'h> {
         ArrayLane::of(&self.channels()[0])
     }
 
-    /// Returns a run: the elements `within` of one channel (share of a device), and the elements of other
-    /// arrays at the same offset of the channel.
+    /// Returns a run: the elements `within` of a channel (share of a device), counted from the channel's
+    /// first element, and the corresponding elements of the arrays in `colocated`.
     pub fn run<'a>(&self, colocated: &[Colocated<'a>], channel: usize, within: &Range<u64>) -> ArrayRun<'a>
     where
         'h: 'a,

@@ -14,8 +14,8 @@ use crate::base::error::Result;
 use crate::base::stats::Counters;
 use crate::engine::pager::Pager;
 
-/// A write to elements that devices execute on each run (contiguous elements on a device): an assignment, or
-/// a kernel of the program.
+/// A change of elements, such as an assignment or a kernel of the program. Devices execute the change on each
+/// run (contiguous elements on a device).
 pub trait Change: Sync {
     /// Returns true if the change writes all bytes of the first column's elements without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
@@ -92,7 +92,8 @@ impl std::fmt::Debug for Examination<'_> {
     }
 }
 
-/// An array or source whose elements an operation reads as bytes, independent of their type.
+/// A store whose elements an operation reads as bytes, independent of their type: an array, or a source
+/// (memory of the program that devices work on).
 pub trait OperandStore: Sync {
     /// The size of an element in bytes.
     fn stride(&self) -> usize;
@@ -123,7 +124,7 @@ pub trait OperandStore: Sync {
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// An array or source whose elements an operation can write.
+/// A [store](OperandStore) whose elements an operation can write: an array, or a writable source.
 pub trait ResultStore: OperandStore {
     /// Writes elements as bytes. The rules of [`read_bytes`](OperandStore::read_bytes) apply.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;
@@ -160,8 +161,8 @@ pub trait ResultStore: OperandStore {
     }
 }
 
-/// An operand of an assignment or kernel over a range: elements of another array or source, one for each
-/// element of the range.
+/// An operand of an assignment or kernel over a range: elements of another [store](OperandStore), one for
+/// each element of the range.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub(crate) store: &'a dyn OperandStore,

@@ -49,8 +49,8 @@ pub(crate) fn copy_elements(
     match target.change(&[], to, &copy) {
         // The failed copy has not changed the source array, so the host can repeat the whole copy.
         Err(error) if is_unsupported(&error) => by_host().map_err(|other| {
-            // If the direct copy had begun, it may have written some elements. Return its error, because only
-            // this error lists them.
+            // The host's copy has failed as well. If the direct copy had begun, return its error, because
+            // only that error lists the elements that the direct copy may have written.
             let is_begun = matches!(error.kind(), ErrorKind::Interrupted { .. });
             if is_begun { error } else { other }
         }),

@@ -81,7 +81,7 @@ impl LibraryKernel {
         Self { kernel, params }
     }
 
-    /// Wraps a native kernel (PTX or OpenCL C). At a launch, the caller passes each of its scalar parameters.
+    /// Wraps a native kernel (PTX or OpenCL C). At a launch, the caller passes the kernel's scalars.
     pub fn native(kernel: VerifiedKernel) -> Self {
         let params = (0..kernel.body().params.len()).map(LaunchScalar::Value).collect();
         Self { kernel, params }

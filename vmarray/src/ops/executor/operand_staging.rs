@@ -57,8 +57,8 @@ enum StagedFrom {
 }
 
 impl<'a> ReadOperand<'a> {
-    /// Reads the operand's elements for `part` of a range into host memory, or copies them directly to
-    /// `devices`. `first` is the start of the whole range.
+    /// Reads an operand's elements for `part` of a range into host memory, or copies them directly to
+    /// `devices`. `first` is the start of the range, and `column` the operand's index among all operands.
     pub fn new(
         (column, operand): &(usize, Operand<'a>),
         part: &Range<usize>,
@@ -85,8 +85,8 @@ impl<'a> ReadOperand<'a> {
         let own = self.on_devices.iter().find(|(device, _)| Arc::ptr_eq(device, lane.device()));
         let own = own.map(|(_, memory)| memory);
         if let (Some(part), Some((_, first, _))) = (own, run.parts().next()) {
-            // The run's elements are contiguous in the operand's device copy if their indices are contiguous.
-            // The run then reads the copy directly.
+            // If the run's indices are contiguous, its elements are contiguous in the operand's device copy,
+            // too. The device then reads this copy directly.
             if run.parts().all(|(number, index, _)| index - number == first) {
                 let (memory, offset) = (Arc::clone(part), (first - self.first) as u64 * stride);
                 return Ok(StagedOperand {
@@ -116,8 +116,8 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Copies the elements of a run (contiguous elements on a device) to the operand's copy in host memory,
-    /// after a device has changed them in the staging memory.
+    /// Copies changed elements of a run from the page-locked memory of `staged` to the operand's copy in RAM.
+    /// Each part is (number in the run, index, length). Does nothing for a copy from another device.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();
@@ -132,7 +132,7 @@ impl<'a> ReadOperand<'a> {
         self.operand.target.is_some()
     }
 
-    /// Writes the changed elements back to the operand's array or source.
+    /// Writes changed elements back to the operand's store. Does nothing if the operand is only read.
     pub fn write_back(&self) -> Result<()> {
         let Some(target) = self.operand.target else { return Ok(()) };
         if let Some((device, memory)) = self.on_devices.first() {
@@ -155,14 +155,14 @@ impl StagedOperand {
         Elements { start: self.memory.at(self.offset), count: run.count() as u64, stride: self.stride }
     }
 
-    /// Returns the host memory to the channel (share of a device), after the device has finished.
+    /// After the device has finished, returns host memory, if any, to the channel `lane` (share of a device).
     pub fn end(self, lane: &dyn Lane) {
         if let StagedFrom::Host(host) = self.from {
             lane.keep(host);
         }
     }
 
-    /// Submits the copy of the operand's elements to the device, unless they are already there.
+    /// Submits the copy of the operand's elements to the device. Returns `None` if they are already there.
     pub fn begin(
         &self,
         queue: &Queue<dyn Device>,
@@ -194,7 +194,7 @@ impl StagedOperand {
         self.is_changed && matches!(self.from, StagedFrom::Host(_))
     }
 
-    /// Submits the copy of changed elements from the device to host memory.
+    /// Submits the copy of changed elements (`bytes` bytes) from the device back to host memory.
     pub fn download(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
         let StagedFrom::Host(host) = &self.from else {
             unreachable!(

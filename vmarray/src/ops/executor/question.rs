@@ -19,7 +19,7 @@ use crate::base::stats::Counters;
 use crate::engine::channel::PinnedPiece;
 use crate::engine::pager::Pager;
 
-/// The request of a question (search or reduction) to a device, for one run (contiguous elements there).
+/// The request of a question (search or reduction) to a device, for one run (contiguous elements on it).
 #[derive(Clone, Copy)]
 pub enum RunWork<'a> {
     Search(Search<'a>),
@@ -237,7 +237,7 @@ pub enum TakenAnswer {
     },
 }
 
-/// The host memory to which a device writes the result of a query for one run (contiguous elements there).
+/// The host memory to which a device writes a query's result for one run (contiguous elements).
 pub struct Answer<'a> {
     memory: &'a PinnedPiece,
     counters: &'a Counters,
@@ -315,7 +315,8 @@ pub(crate) struct AskedRun {
 }
 
 impl AskedRun {
-    /// Submits a query on a run (contiguous elements on a device) to the device that stores the run.
+    /// Submits a query on a run (contiguous elements on a device) to this device. If the device does not
+    /// support the query, [`take`](Self::take) executes the query in RAM.
     pub fn new(lane: &dyn Lane, question: &dyn AnyQuestion, run: Run<'_>) -> Result<Self> {
         match Self::with_room(lane, question, run, (question.room(run.count() as u64), false)) {
             Err(error) if error.device_error().is_some_and(is_unsupported) => {
@@ -359,8 +360,8 @@ impl AskedRun {
         }
     }
 
-    /// Passes the device's completed result to the query. Returns `Break` if the query needs no later
-    /// results.
+    /// Passes the completed result to the query through `take`. Repeats the query for the rest of the run if
+    /// the list was too short. Returns `Break` if the query needs no later results.
     pub fn take(
         self,
         lane: &dyn Lane,

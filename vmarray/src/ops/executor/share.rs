@@ -48,17 +48,17 @@ impl ChannelShare<'_> {
 pub struct Striping {
     pub page_len: usize,
     pub channels: usize,
-    /// Index in the array or source of the first element to sort.
+    /// Index of the first element to sort, in its array or source (program memory).
     pub start: usize,
 }
 
-/// A closure that changes elements on all channels (shares of devices), such as a sort. Its arguments are the
-/// elements of each channel that has any, the distribution of all elements, and a function that the closure
-/// calls before its first write.
+/// A closure that changes elements on all channels (shares of devices), for example sorts them. Its arguments
+/// are the elements of each nonempty channel, the distribution of all elements over the channels, and a
+/// function to call before the first write.
 pub type ShareWork<'a> = &'a mut dyn FnMut(&[ChannelShare<'_>], Striping, &mut dyn FnMut()) -> DeviceOutcome;
 
-/// The elements on which one device works, in an operation on elements in the program's memory. The device
-/// has imported this memory, and the operation may change all of these elements.
+/// One device's part of the elements, in an operation on the program's memory. The device has imported this
+/// memory, and the operation may change all elements of the part.
 #[derive(Debug)]
 pub struct ImportedShare<'a> {
     pub(crate) share: ChannelShare<'a>,
@@ -75,5 +75,5 @@ pub struct ImportedHome<'a> {
     pub(crate) shares: Vec<ImportedShare<'a>>,
 }
 
-/// An operation that moves elements in the program's memory by devices that have imported this memory.
+/// A closure that moves elements in the program's memory, by devices that have imported this memory.
 pub type ImportedWork<'a> = &'a mut dyn FnMut(ImportedHome<'_>) -> DeviceOutcome;

@@ -67,8 +67,8 @@ pub(crate) fn in_parts(
 /// Writes the operands of a part back, and returns the outcome of the part.
 fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> WriteOutcome {
     if done.failure.is_some() {
-        // Some changed operands were not written back completely, so written ranges count as unspecified,
-        // too.
+        // If operands are changed, they were not written back. Written ranges then count as unspecified,
+        // because the operands lack the results of these ranges.
         let others_miss = read.iter().any(|other| other.is_changed());
         let WriteOutcome { mut written, mut unspecified, failure } = done;
         if others_miss {
@@ -116,14 +116,14 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Copies the operands of a run (contiguous elements on a device) to memory that its device can access.
-    /// Call it while the thread has locked no page, because the copies may wait for pages.
+    /// Stages the operands of a run (contiguous elements on a device): copies them to memory that the run's
+    /// device can access. Call it while the thread has locked no page, because the copies may wait for pages.
     pub fn stage(lane: &dyn Lane, run: Run<'_>, read: &[ReadOperand<'_>]) -> Result<Vec<StagedOperand>> {
         read.iter().map(|operand| operand.stage(lane, run)).collect()
     }
 
     /// Submits a change (an assignment or a kernel) of a run (contiguous elements on a device), with the
-    /// staged operands as further columns. The operands may be staged for a longer run with the same first
+    /// operands `staged` (copied to the device). They may be staged for a longer run with the same first
     /// element.
     pub fn new(
         lane: &dyn Lane,
@@ -172,14 +172,14 @@ impl Writing {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
 
-    /// Compiles like [`prepare`](Self::prepare), but for operands that are not yet on the device. `like` is a
-    /// run (contiguous elements on a device) like the runs that follow.
+    /// Compiles like [`prepare`](Self::prepare), but before the operands `read` are copied to the device.
+    /// `like` is a run (contiguous elements on a device) like the runs that follow.
     pub fn prepare_like(lane: &dyn Lane, change: &dyn Change, like: Run<'_>, read: &[ReadOperand<'_>]) {
         let staged = read.iter().map(|operand| (operand.column, operand.stride));
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Checks that the device supports the change with these operands, by submitting it for no elements.
+    /// Submits the change with these operands for no elements, to check that the device supports the change.
     pub fn check(
         lane: &dyn Lane,
         change: &dyn Change,

@@ -156,7 +156,7 @@ where
     if let Some(known) = LOWERED.lock().get(&key) {
         return Ok(known.clone());
     }
-    // Lower without the lock, because lowering may be slow. Two threads may therefore do so.
+    // Lower without the lock, because lowering may be slow. Two threads may lower the same function.
     let function = function::<F, A, R>()?.with_time_limit(limit);
     Ok(LOWERED.lock().entry(key).or_insert(function).clone())
 }
@@ -175,8 +175,8 @@ where
         Ok(function) => Instruction::Call { function, arguments },
         Err(error) => {
             list.refuse(&Some(Box::new(error)));
-            // After an error, push a placeholder value of the result type, as an operand of later
-            // instructions.
+            // After an error, push a placeholder value of the result type, because later instructions need an
+            // operand.
             Instruction::Literal { of: <R as Scalar>::TYPE, bits: 0 }
         }
     };

@@ -38,7 +38,7 @@ impl Instructions {
         Value(at as u16)
     }
 
-    /// Appends the instructions of another expression, and returns the new index of its value.
+    /// Appends the instructions of another expression, and returns the new index of `value`.
     pub fn append(&mut self, other: &Self, value: Value) -> Value {
         self.refuse(&other.refused);
         let mut places: Vec<Value> = Vec::with_capacity(other.instructions.len());
@@ -57,7 +57,7 @@ impl Instructions {
         }
     }
 
-    /// Takes over the error of another list, unless this list already has an error.
+    /// Takes over `refused`, the error of another list, unless this list already has an error.
     pub fn refuse(&mut self, refused: &Option<Box<vmarray_kernel::Error>>) {
         if self.refused.is_none() {
             self.refused.clone_from(refused);

@@ -155,8 +155,8 @@ pub(crate) fn scatter<T: Element, D: Device>(
     }
     let Some(first) = call.end() else { return Ok(()) };
     Lanes::of(array).divide_if_lost();
-    // A device error leaves elements of the scatter unspecified or unwritten. The host writes them again
-    // through the cache, and also all later elements of the list.
+    // After a device error, some elements of the scatter are unspecified or unwritten. The host writes these
+    // elements, and all later elements of the list, through the cache.
     let mut again = indices[first..].iter().zip(&values[first..]);
     again.try_for_each(|(&index, &value)| array.set(range.start + index, value))
 }

@@ -154,7 +154,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         while !call.is_over.load(Ordering::Relaxed) {
             let piece = call.next.fetch_add(1, Ordering::Relaxed);
             let Some(Range { start: first, end }) = call.pieces.get(piece) else { break };
-            // Check only this piece of the list here, because the thread loads it into its cache anyway.
+            // Check only this piece of the list here, because the gather reads the piece anyway.
             check_list(&call.indices[first..end], call.len)?;
             self.places = call.lanes.places();
             let mut next = first;
@@ -212,8 +212,8 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             self.one(place, first + at)?;
             at += 1;
             if self.opened != opened {
-                // `one` has opened a new stage (list of a kernel). `at_home` was read before, so it may be
-                // outdated for this stage.
+                // `one` has opened a new stage (list of a kernel). Stop here, because `at_home` was computed
+                // before and may be outdated for this stage.
                 break;
             }
         }

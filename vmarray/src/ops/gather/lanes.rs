@@ -30,8 +30,8 @@ impl<'a> Lanes<'a> {
         Self::with(array, array.pager().pool())
     }
 
-    /// Divides a list by devices: each device moves the elements in its own home slots (places of pages in
-    /// device memory).
+    /// Returns the channels (shares of devices) for a list that is divided by devices: each device moves only
+    /// the elements in its own home slots (places of pages in device memory).
     pub fn divided<T: Element, D: Device>(array: &'a VirtualArray<T, D>) -> Self {
         Self::with(array, None)
     }
@@ -49,8 +49,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Returns true if a device is lost; the caller must then continue with a list [`divided`](Self::divided)
-    /// by devices. Call it after a failure.
+    /// Call it after a failure. Returns true if all devices shared the list, and one of them is lost. The
+    /// caller must then continue with a list [`divided`](Self::divided) by devices.
     pub fn divide_if_lost(&self) -> bool {
         let is_lost = |device: &Arc<dyn Device>| {
             device.memory().is_err_and(|error| error.kind() == backend_api::ErrorKind::Lost)
@@ -78,8 +78,8 @@ impl<'a> Lanes<'a> {
         Places::new(self.len, self.page_len, self.pager.channels().len())
     }
 
-    /// Returns the mapping from indices of the array to the positions of elements in the view
-    /// [`elements`](Self::elements).
+    /// Returns the mapping from array indices to the positions of elements in [`elements`](Self::elements).
+    /// If every device can move all elements, successive calls choose devices in turn.
     pub fn places(&self) -> Places {
         let places = self.homes();
         self.pool.map_or(places, |pool| places.moved_by(pool.next_lane()))
@@ -123,7 +123,8 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Submits a gather of listed elements to a channel (share of a device), ordered between writes to them.
+    /// Submits a gather of listed elements to a channel (share of a device), by `submit`. The gather runs
+    /// after earlier writes to these elements, and before later ones.
     pub fn read(
         &self,
         channel: usize,
@@ -139,8 +140,8 @@ impl<'a> Lanes<'a> {
         &self.pager.channels()[channel]
     }
 
-    /// Returns the number of submitted loads (of pages to RAM) and fills in the device memory that a channel
-    /// (share of a device) reads.
+    /// Returns a count of submitted operations on the device memory that `channel` (share of a device) reads:
+    /// loads of pages to RAM, and fills of pages.
     pub fn loads_begun(&self, channel: usize) -> u64 {
         match self.pool {
             Some(_) => self.queues.iter().map(|queues| queues.loads_begun()).sum(),
@@ -148,9 +149,9 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Submits scatters to listed elements whose pages are not in the cache, as [`HomeQueues::scatter_home`]
-    /// does. If all devices can access all elements, the scatters of all channels (shares of devices) run
-    /// concurrently. Otherwise only the scatter of `channel` runs.
+    /// Submits scatters to elements of pages that are not in the cache, as [`HomeQueues::scatter_home`] does
+    /// with `begun` and `choose`. If all devices can access all elements, the scatters of all channels
+    /// (shares of devices) run concurrently. Otherwise only the scatter of `channel` runs.
     pub fn scatter<'s>(
         &self,
         channel: usize,

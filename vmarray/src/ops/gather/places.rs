@@ -16,8 +16,8 @@ impl Divisor {
         if divisor.is_power_of_two() {
             return Self::Shift(divisor.trailing_zeros());
         }
-        // The factor exceeds the exact one by less than one part in 2^64 / divisor. The quotient is exact if
-        // the dividend is less than 2^64 / divisor (T. Granlund and P. Montgomery, "Division by invariant
+        // The factor is 2^64 / divisor, rounded up. The upper 64 bits of the product are the exact quotient
+        // if the dividend is less than 2^64 / divisor (T. Granlund and P. Montgomery, "Division by invariant
         // integers using multiplication", 1994).
         if end.checked_mul(divisor).is_some() {
             return Self::Multiply(u64::MAX / divisor + 1);

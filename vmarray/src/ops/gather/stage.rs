@@ -63,8 +63,8 @@ impl StagePlan {
 
     /// Creates a plan for values at an address. If the devices can access them, stages have no values.
     pub(crate) fn for_values<T>(values: usize, elements: usize, lanes: &Lanes<'_>, gap_max: usize) -> Self {
-        // Values in place are impossible for a list that is divided among devices: a device may overwrite the
-        // values of entries that it skips.
+        // If the list is divided among devices, they must not write values in place: a device may overwrite
+        // the values of entries that it skips.
         let range = RegisteredRange::find(values, elements * size_of::<T>())
             .filter(|range| !lanes.is_divided() && lanes.devices().all(|device| range.is_known_to(device)));
         match range {
@@ -220,7 +220,7 @@ impl<T: Element> GatherStage<T> {
         for (number, position, len) in self.runs() {
             let offset = self.value_offset(number);
             // With several channels (shares of devices), most runs (contiguous values) of a random list have
-            // one element. The compiler inlines the copy of one element, because its length is constant.
+            // one element. Treat them separately, because the compiler inlines a copy of constant length.
             match &values[position..position + len] {
                 [value] => self.memory.write(offset, bytemuck::bytes_of(value)),
                 values => self.memory.write(offset, bytemuck::cast_slice(values)),

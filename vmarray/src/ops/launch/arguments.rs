@@ -42,7 +42,7 @@ impl Bound<'_> {
     }
 }
 
-/// Elements of an array or source as a launch argument, and their positions in storage.
+/// Elements of an array or source (program memory) as a launch argument, and their positions in storage.
 #[doc(hidden)]
 pub struct PlacedElements<'a> {
     /// The store, and the storage index of the first element.

@@ -60,8 +60,8 @@ pub(super) struct BoundArguments<'p, P> {
 }
 
 impl<'p, P> BoundArguments<'p, P> {
-    /// Binds arguments to the kernel's parameters, in the same order. Parameters for the position and for
-    /// memory of work-groups have no argument.
+    /// Binds arguments to the kernel's parameters, in the same order. `bound` converts an argument for the
+    /// parameter with an index. Parameters for the position and for memory of work-groups have no argument.
     pub fn new<A>(
         parameters: &'p [ParameterInfo],
         arguments: Vec<A>,
@@ -94,7 +94,7 @@ impl<'p, P> BoundArguments<'p, P> {
         self.elements.iter().any(BoundElements::is_result)
     }
 
-    /// Returns the elements of the argument for a parameter, if it has any.
+    /// Returns the argument of the parameter with index `parameter`, if the argument has elements.
     pub fn of(&self, parameter: usize) -> Option<&BoundElements<'p, P>> {
         self.elements.iter().find(|of| of.number == parameter)
     }

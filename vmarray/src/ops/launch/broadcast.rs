@@ -227,7 +227,7 @@ impl BroadcastArgument<'_> {
         self.extents.iter().product()
     }
 
-    /// Returns the number of elements that the work-items (GPU threads) of a box read: the box and its halo.
+    /// Returns the number of elements in the box `items` and its halo, or of all elements without a halo.
     pub fn count_around(&self, items: &[Range<isize>]) -> usize {
         let lens = self.wanted(items).into_iter().map(|positions| positions.len());
         lens.fold(1, usize::saturating_mul)
@@ -264,7 +264,8 @@ pub(crate) struct StripedArgument<'a> {
 
 impl<'a> StripedArgument<'a> {
     /// Creates an argument that the kernel reads in place. Returns `None` unless one device stores both the
-    /// whole array and the elements on which the kernel runs.
+    /// whole array and the elements of `store`, on which the kernel runs. Also `None` without elements, or
+    /// with more than [`READ_IN_PLACE_MAX`] channels (shares of the device).
     pub fn new(
         number: usize,
         of: &Operand<'a>,
@@ -284,7 +285,7 @@ impl<'a> StripedArgument<'a> {
         (is_there && fits).then_some(argument)
     }
 
-    /// Number of elements that the work-items (GPU threads) of the launch can read.
+    /// Number of leading elements of the array that contain all reads of work-items (GPU threads).
     pub fn len(&self) -> usize {
         self.len
     }
@@ -407,8 +408,8 @@ impl<'a> DeviceCopies<'a> {
         of.fetch_to(&copied.positions, self.queue.device(), copied.memory.at(0))
     }
 
-    /// Copies the elements of an argument's device copy to a range of an array or source, directly between
-    /// devices. Returns false if the devices cannot access each other.
+    /// Copies the elements of an argument's device copy to a range of `target`, directly between devices.
+    /// Returns false if the devices cannot access each other, or if there is no device copy.
     pub fn put(&self, argument: usize, target: &dyn ResultStore, range: &Range<usize>) -> Result<bool> {
         match &self.copied[argument] {
             Some(copied) => put_from(target, range, self.queue.device(), copied.memory.at(0)),
@@ -416,7 +417,7 @@ impl<'a> DeviceCopies<'a> {
         }
     }
 
-    /// Copies the first `bytes` bytes of an argument's device copy to host memory.
+    /// Copies the first `bytes` bytes of an argument's device copy to host memory; zeros if there is no copy.
     pub fn download(&self, argument: usize, bytes: usize) -> Result<Vec<u8>> {
         let mut all = zeroed_vec(bytes)?;
         let Some(copied) = &self.copied[argument] else { return Ok(all) };
@@ -430,7 +431,8 @@ impl<'a> DeviceCopies<'a> {
         Ok(all)
     }
 
-    /// Returns the device copy of an argument, and the positions of its elements. `None` if there is no copy.
+    /// Returns the device copy of an argument, and the positions of its elements. Without a copy, returns no
+    /// elements, for a check of the kernel before the launch, or `None` if there is no such check.
     pub fn elements(&self, argument: usize, stride: u64) -> Option<(Elements<'_>, &[Range<isize>])> {
         let Some(Copied { memory, positions }) = &self.copied[argument] else {
             let memory = self.nothing.as_ref()?;

@@ -29,7 +29,7 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
     }
 
     /// Returns an error if a result overlaps another argument, because work-items (GPU threads) would race on
-    /// the shared elements. The two arguments of a rows parameter may overlap, since neither is a result.
+    /// the shared elements. Arguments that the kernel only reads may overlap each other.
     pub fn expect_apart(&self, kernel: &PreparedKernel) -> Result<()> {
         for one in self.elements.iter().filter(|of| of.is_result()) {
             let own = one.places.range();

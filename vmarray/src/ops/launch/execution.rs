@@ -379,8 +379,8 @@ impl<'a> LaunchDraft<'a> {
                 self.copied[result.memory].extents = vec![tiles.most_items(&self.tiled)];
             }
         } else if self.columns[0].operand.target.is_none() {
-            // Start with little memory for appended elements. The launch changes no elements before its end,
-            // so it can be repeated with more memory.
+            // Start with little memory for appended elements. If it is too small, the launch can run again
+            // with more memory, because it changes no elements before its end.
             let room = APPENDED_AT_FIRST.max(self.domain.range().len() / 16);
             for AppendArgument { elements, most, .. } in &self.results.appended {
                 self.copied[*elements].extents = vec![(*most).min(room)];
@@ -394,8 +394,8 @@ impl<'a> LaunchDraft<'a> {
         let group_len = self.groups.map_or(1, |groups| groups.len);
         let is_in_place = store.has_whole_groups(group_len, &self.domain.range());
         self.form.is_striped = self.groups.is_some() && is_in_place && store.channel_count() > 1;
-        // Read elements in place only if the launch is ordered with other accesses to the device that stores
-        // them. A launch that only reads copies of its other arguments is not ordered.
+        // Read an argument in place only if the launch is ordered with other accesses to its device memory.
+        // This is so for a launch that writes to the first column, or has no other column.
         let is_settled = is_in_place && (target.is_some() || self.columns.len() == 1);
         for argument in std::mem::take(&mut self.around) {
             match argument.in_place(&self.columns).filter(|_| is_settled) {

@@ -64,16 +64,16 @@ impl<'a> IndexDomainStore<'a> {
         Some(Self { first, ..Self::colocated(given?, together) })
     }
 
-    /// Creates a range of numbers from 0 on, divided among the devices of an array or source. Each device's
-    /// part is a multiple of `together` numbers.
+    /// Creates a range of numbers from 0 on, divided among the devices of `store`. Each device's part is a
+    /// multiple of `together` numbers.
     pub fn colocated(store: &'a dyn OperandStore, together: usize) -> Self {
         let devices = store.devices().into_iter().map(|(device, counters)| (Arc::clone(device), counters));
         let devices = devices.collect();
         Self { first: 0, together, devices, pager: store.pager(), results: None }
     }
 
-    /// Allocates memory for `count` results of `stride` bytes each, on the first device of an array or
-    /// source.
+    /// Creates a range of numbers from 0 on for the first device of `store`, and allocates memory there for
+    /// `count` results of `stride` bytes each.
     pub fn with_results(store: &'a dyn OperandStore, count: usize, stride: usize) -> Result<Self> {
         let mut numbers = Self::colocated(store, 1);
         numbers.devices.truncate(1);

@@ -25,11 +25,11 @@ type Prepared = HashMap<(TypeId, LaunchVariant), Arc<PreparedKernel>>;
 
 /// A kernel that is lowered once for each variant of a launch.
 pub(crate) struct KernelVariants {
-    /// The variant of most launches, which the library lowers in advance.
+    /// The variant of the kernel for most launches, which the library lowers in advance.
     pub usual: Arc<PreparedKernel>,
-    /// Number of work-items in a work-group, if the work-groups are along one axis.
+    /// Number of work-items (GPU threads) in a work-group, if the work-groups are along one axis.
     pub group_len: Option<usize>,
-    /// Number of work-items in a work-group along each axis, if the work-groups are tiles of the result.
+    /// Work-items (GPU threads) in a work-group along each axis, if work-groups are tiles of the result.
     pub tile: Vec<usize>,
     prepared: fn(LaunchVariant) -> Result<Arc<PreparedKernel>>,
     /// Native code, such as OpenCL C, which devices that support its language run instead of the kernel.
@@ -53,7 +53,7 @@ impl KernelVariants {
         })
     }
 
-    /// Returns the kernel lowered for a variant of launches, from the cache if possible.
+    /// Returns the kernel lowered for the launch variant `form`, from the cache if possible.
     pub fn prepared(&self, form: LaunchVariant) -> Result<Arc<PreparedKernel>> {
         let prepared = (self.prepared)(form)?;
         if self.code.is_none() && self.host.is_none() {
@@ -121,7 +121,7 @@ impl PreparedKernel {
         }
     }
 
-    /// Converts the device's report to the result of the launch. `item` is the index of the failed work-item.
+    /// Converts the device's report to the launch's result. `item` is the failed work-item (GPU thread).
     pub fn outcome(&self, report: Report, item: usize, options: &LaunchOptions) -> Result<()> {
         if report.failures == 0 {
             return Ok(());
@@ -156,8 +156,8 @@ impl PreparedKernel {
         Err(kind.into())
     }
 
-    /// Returns true if every work-item (GPU thread) overwrites its whole element without reading it. An
-    /// element has `element_bytes` bytes.
+    /// Returns true if every work-item (GPU thread) overwrites its whole element (`element_bytes` bytes) in
+    /// the view with index `view`, and none reads an element of this view.
     pub fn overwrites(&self, view: usize, element_bytes: usize) -> bool {
         let body = self.kernel.body();
         let mut is_read = false;

@@ -91,14 +91,14 @@ impl<K: Kernel> KernelLaunch<K> {
         &self.options
     }
 
-    /// Sets the maximum number of loop iterations of a work-item (GPU thread), over all its loops. A
-    /// work-item that exceeds the maximum ends, and the launch returns
+    /// Sets the maximum number of loop iterations (`turns`) of a work-item (GPU thread), over all its loops.
+    /// A work-item that exceeds the maximum ends, and the launch returns
     /// [`KernelBudget`](ErrorKind::KernelBudget) after all work-items have ended. In a kernel with
     /// work-groups, the work-item leaves its loops, but runs on. The [time limit](Self::time_limit) ends
     /// endless loops too, but not on a GPU.
     ///
-    /// The count adds a few percent to the time of short loops. On the host, a kernel with loops and a budget
-    /// is interpreted, and runs some hundred times slower.
+    /// The count adds a few percent to the time of short loops. On the host, a kernel with loops and this
+    /// maximum is interpreted, and runs some hundred times slower.
     pub fn budget(mut self, turns: u64) -> Self {
         self.options.budget = Some(turns);
         self
@@ -181,8 +181,8 @@ impl<K: Kernel> KernelLaunch<K> {
 
     /// Runs the kernel once for each number of a range; `at.index()` is the number. This is for kernels
     /// without an [`Own`](crate::kernel::Own) parameter: otherwise the elements of that parameter determine
-    /// the work-items. The devices that store the first array among the arguments divide the range. If
-    /// [`on`](Self::on) sets a device, that device runs the whole range.
+    /// the work-items (GPU threads). The devices that store the first array among the arguments divide the
+    /// range. If [`on`](Self::on) sets a device, that device runs the whole range.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -273,7 +273,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.reduced(How::Sum, arguments).map(Reduction::sum::<K::Returned>)
     }
 
-    /// Runs the kernel and counts the work-items that return `true`: see
+    /// Runs the kernel and counts the work-items (GPU threads) that return `true`: see
     /// [`RunKernel::count`](super::RunKernel::count).
     ///
     /// # Errors
@@ -307,7 +307,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.arg_max(arguments).map(|found| found.map(|(_, value)| value))
     }
 
-    /// Runs the kernel and returns the least return value and the first work-item that returned it.
+    /// Like [`min`](Self::min), with the index of the first work-item (GPU thread) that returned the value.
     ///
     /// # Errors
     /// The errors of [`RunKernel::run`](super::RunKernel::run).
@@ -321,7 +321,7 @@ impl<K: Kernel> KernelLaunch<K> {
         self.extreme(How::Least, arguments)
     }
 
-    /// Runs the kernel and returns the greatest return value and the first work-item that returned it.
+    /// Like [`max`](Self::max), with the index of the first work-item (GPU thread) that returned the value.
     ///
     /// # Errors
     /// The errors of [`RunKernel::run`](super::RunKernel::run).

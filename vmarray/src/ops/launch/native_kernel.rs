@@ -51,8 +51,8 @@ impl<K: Kernel> NativeKernel<K> {
     pub(super) fn new(code: Code) -> Result<Self> {
         let mut kernels = KernelVariants::of::<K>()?;
         if !kernels.tile.is_empty() {
-            // Reject tiles, because native code would receive the elements in tile order, and another kernel
-            // would have to reorder them.
+            // Reject kernels whose work-groups are tiles: their results are in tile order, and another kernel
+            // would have to reorder the results of native code.
             let reason = "its groups are tiles of a result, which native code does not support: write the \
                           code for groups along one axis, `group = N`";
             return Err(kernels.usual.refused(reason));

@@ -67,7 +67,7 @@ impl<'o> LaunchPlan<'o> {
         Self { kernel, params, table, groups, options }
     }
 
-    /// Returns the scalar parameters for a run (contiguous elements on a device) of `count` work-items.
+    /// Returns the scalar parameters for a run (contiguous elements on a device) of `count` GPU threads.
     pub fn params_of(&self, geometry: Geometry, count: u64) -> Vec<u64> {
         let mut params = self.params.clone();
         if let Some(groups) = self.groups {
@@ -77,7 +77,7 @@ impl<'o> LaunchPlan<'o> {
     }
 
     /// Returns the request that launches the kernel on a run (contiguous elements on a device) of `count`
-    /// work-items.
+    /// work-items (GPU threads).
     pub fn launch<'l>(
         &'l self,
         views: &'l [LaunchView<'l>],

@@ -134,8 +134,8 @@ struct ReducedPiece {
 }
 
 impl Reduction {
-    /// Creates a reduction of a kernel's return values. `group_len` is the number of work-items in a
-    /// work-group.
+    /// Creates a reduction of a kernel's return values. `group_len` is the number of work-items (GPU threads)
+    /// in a work-group.
     pub fn new<R: Returned>(how: How, group_len: Option<u32>) -> Result<Self> {
         let stored = |of| if of == Type::Bool { Type::U8 } else { of };
         let scalar = |of| {
@@ -165,7 +165,7 @@ impl Reduction {
         REPORT_WORDS + self.scalars.len() * ANSWER_WORDS
     }
 
-    /// Returns the size in bytes of the reports and partial results of a launch with `items` work-items.
+    /// Returns the size in bytes of the reports and partial results of a launch with `items` GPU threads.
     pub fn report_bytes(&self, items: usize) -> usize {
         (items as u64).div_ceil(self.piece_items).max(1) as usize * self.piece_words() * 8
     }
@@ -265,8 +265,8 @@ impl Reduction {
         report: HostSpan<'_>,
         launch: impl FnOnce(Run<'_>, &[Elements<'_>]),
     ) {
-        // Compile for a run (contiguous elements on a device) without elements. It needs no memory, only an
-        // aligned address.
+        // Compile for a run (contiguous elements on a device) without elements. Such a run needs no memory,
+        // only an aligned address.
         let (columns, geometry) = like.part(0..0);
         let Some(Elements { start, .. }) = columns.first() else { return };
         let start = start.plus(start.offset().next_multiple_of(ALIGNMENT) - start.offset());
@@ -300,8 +300,8 @@ impl Reduction {
         self.begun.lock().extend(ticket.map(|ticket| (Arc::clone(device), ticket)));
     }
 
-    /// Merges the partial results of a run (contiguous elements on a device). Returns the report and the
-    /// location of each piece.
+    /// Merges the partial results `words` of a run (contiguous elements on a device). Returns the report and
+    /// the location of each piece.
     pub fn take(&self, geometry: Geometry, words: &[u64]) -> Vec<(Geometry, Report)> {
         let mut reports = Vec::new();
         let firsts = (geometry.first..).step_by(self.piece_items as usize);

@@ -15,7 +15,7 @@ use backend_api::Device;
 /// Elements of a view that the host reads in the storage order of another view.
 pub(crate) struct Reordered<'a> {
     pub of: Box<dyn Broadcast + 'a>,
-    /// The storage positions of the elements of the other view, whose order is used.
+    /// The storage positions of the view in whose storage order the elements are read.
     pub like: StoredBox,
 }
 

@@ -11,7 +11,7 @@ use crate::ops::view::StoredBox;
 
 /// The tiles of a multidimensional result, each of which one group of work-items computes.
 pub(super) struct TiledGroups {
-    /// Number of work-items in a work-group along each axis.
+    /// Number of work-items (GPU threads) in a work-group along each axis.
     pub tile: Vec<usize>,
     /// Number of elements of a result along each axis.
     pub extents: Vec<usize>,
@@ -63,7 +63,7 @@ impl TiledGroups {
         Self { tile: tile.to_vec(), extents, has_bands: !of.is_tiled() }
     }
 
-    /// Number of work-items in a work-group.
+    /// Number of work-items (GPU threads) in a work-group.
     pub fn len(&self) -> usize {
         self.tile.iter().product()
     }
@@ -87,8 +87,8 @@ impl TiledGroups {
         rows_of_tiles * beside * self.len()
     }
 
-    /// Returns the number of rows of tiles in a band (the rows of one launch). The elements of a band fit
-    /// into the cache of a large GPU.
+    /// Returns the number of rows of tiles in a band (the part of the results that one launch computes). A
+    /// band fits into the cache of a large GPU, unless the storage order requires one band for all rows.
     pub fn band_tiles(&self, results: &[TiledResult<'_>]) -> usize {
         let is_tiled = results.iter().any(|result| result.stored.is_tiled());
         if !self.has_bands || is_tiled {

@@ -35,8 +35,8 @@ impl TileSizes {
     pub fn of([m, n, k]: [usize; 3], bytes: usize) -> Self {
         let (tile, panel) = ((TILE_BYTES / bytes).max(1), (PANEL_BYTES / bytes).max(1));
         let side = (panel / k.min(DEPTH_MIN)).max(1);
-        // Candidates for the number of column strips: from the fewest that fit to `most`. The upper end
-        // leaves room for four times the number of strips of square tiles.
+        // Try numbers of column strips, from the fewest that fit to `most`. `most` adds four times the number
+        // of strips that square tiles would need.
         let fewest = n.div_ceil(side.min(tile));
         let most = (fewest + 4 * n / tile.isqrt().max(1)).min(n);
         let sizes = |strips: usize| {

@@ -56,7 +56,7 @@ impl<'a, B: Copy + PartialEq + Sync> EqualRuns<'a, B> {
             let mut next = 0;
             for at in start..self.sorted.len().min(start + PART) {
                 // Store unconditionally, to avoid a branch. If this element does not begin a run of equal
-                // elements, the next begin overwrites the value.
+                // elements, the first element of the next run overwrites the value.
                 let Some(to) = own.get_mut(next) else { break };
                 let is_begin = at == 0 || self.sorted[at] != self.sorted[at - 1];
                 *to = if is_begin { of(at) } else { *to };

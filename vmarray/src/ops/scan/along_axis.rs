@@ -136,8 +136,8 @@ pub(crate) struct Lines<'a, T> {
 
 impl<T: PrefixSummed> Lines<'_, T> {
     /// Applies function `F` to each element, combines the results along the axis by function `O`, and writes
-    /// the combined results. If the axis has no elements, writes zeros, or returns an error if the operation
-    /// needs an element.
+    /// them to `into`. If the axis has no elements, returns an error if `is_partial` is set (the operation
+    /// needs an element). Otherwise writes zeros.
     pub fn reduce<S, F, O>(&self, into: Bound<'_>, is_partial: bool) -> Result<()>
     where
         S: PrefixSummed,

@@ -51,7 +51,8 @@ impl<T: KernelNumber> BlockSums<T> {
         }
     }
 
-    /// Writes the computed prefix sums, each plus the carry into the block (the sum of all earlier blocks).
+    /// Writes the computed prefix sums to `elements`. In the row that began in an earlier block, adds
+    /// `carried` (the sum of the earlier blocks).
     pub fn write(
         &self,
         elements: &mut [T],

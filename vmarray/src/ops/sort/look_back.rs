@@ -105,8 +105,9 @@ impl<'a> TileStates<'a> {
     }
 
     /// Launches a kernel whose views are the elements, an optional list, and the states of tiles (the
-    /// elements of one thread block each). The states are zero unless [`write_states`](Self::write_states)
-    /// wrote them. Calls `begin_write` before the launch. Returns the number that the kernel returns.
+    /// elements of one thread block each). If `are_passed` is set, the states come from
+    /// [`write_states`](Self::write_states); otherwise they are zero. Calls `begin_write` before the launch.
+    /// Returns the number that the kernel returns.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`] is true if the device does not support the kernel; other errors

@@ -93,7 +93,7 @@ pub(super) fn parts_of<E>(
     mut key: impl FnMut(usize, usize, u64) -> Result<u64, E>,
 ) -> Result<Vec<MergePart>, E> {
     // Finds the piece of a sorted run that contains element `number`, and the element's offset in the piece.
-    // The end of the run belongs to the last piece.
+    // If `number` is the length of the run, finds the end of the last piece.
     let find = |run: usize, mut number: u64| {
         let last = runs[run].len() - 1;
         let mut piece = 0;
@@ -111,9 +111,8 @@ pub(super) fn parts_of<E>(
             place += len;
             let (piece, number) = find(run, place);
             let own = key(run, piece, number)?;
-            // Of equal keys, the keys of the first input come first. A key of input 0 therefore follows the
-            // smaller keys of input 1, and a key of input 1 follows the smaller and the equal keys of input
-            // 0.
+            // Among equal keys, the keys of input 0 come first. A key of input 0 therefore follows only
+            // smaller keys of input 1. A key of input 1 follows smaller and equal keys of input 0.
             let (mut low, mut high) = (0, lengths[1 - run]);
             while low < high {
                 let middle = low.midpoint(high);

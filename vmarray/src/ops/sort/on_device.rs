@@ -60,7 +60,7 @@ pub(super) struct Sorter<'a> {
 }
 
 impl<'a> Sorter<'a> {
-    /// Allocates the memory for the sort of a share (the keys of one channel).
+    /// Allocates memory for the sort of the keys in `share` (one channel, which is a share of a device).
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not
@@ -139,8 +139,8 @@ impl<'a> Sorter<'a> {
         Ok(counts)
     }
 
-    /// Sorts `keys` keys by all digits, with their histograms from [`counts`](Self::counts) and scratch
-    /// memory. Returns the location of the sorted keys.
+    /// Sorts the `keys` keys at `from` by all digits. `counts` are the histograms from
+    /// [`counts`](Self::counts), and `beside` is scratch memory. Returns the location of the sorted keys.
     ///
     /// # Errors
     /// An error of the device, with the location of the keys, which are then in an unspecified order.
@@ -164,7 +164,7 @@ impl<'a> Sorter<'a> {
         Ok(from_to.0)
     }
 
-    /// Copies keys and their values in device memory. Sources and targets must not overlap.
+    /// Copies keys and values in device memory. A copy is (source, target, number of keys), without overlap.
     pub fn copy(&self, copies: &[(KeysPlace<'_>, KeysPlace<'_>, u64)]) -> backend_api::Result<()> {
         let ChannelShare { keys: of_keys, values: of_values, .. } = self.share;
         let mut transfers = Vec::new();
@@ -207,7 +207,7 @@ impl<'a> Sorter<'a> {
         if Report::from_words(report).failures == 0 { Ok(()) } else { Err(refusal()) }
     }
 
-    /// Reads one key, and converts it to the unsigned number by which the sort orders it.
+    /// Reads key `number` after `place`, and converts it to the unsigned number by which the sort orders it.
     pub fn key_at(&self, place: KeysPlace<'_>, number: u64) -> backend_api::Result<u64> {
         let bytes = self.share.keys.stride;
         let from = self.further(place, number).keys;
@@ -247,8 +247,8 @@ impl<'a> Sorter<'a> {
         reported.map_err(|_| backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "sort"))
     }
 
-    /// One pass of the radix sort: sorts keys and values by one digit. `counts` is the histogram of the
-    /// digit.
+    /// One pass of the radix sort: sorts keys and values by the digit at `place`. `counts` is the histogram
+    /// of the digit.
     pub fn pass(
         &self,
         place: u64,

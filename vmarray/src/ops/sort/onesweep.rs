@@ -30,9 +30,9 @@ pub(super) struct MoveKernel {
     pub block: u32,
     /// Number of keys that a block sorts (its tile).
     pub tile: u64,
-    /// Kernels that count digits before this kernel, for devices without forward progress. The first kernel
-    /// has the same work-items (GPU threads) and values as this kernel, and as views the keys and the states.
-    /// The second kernel has a thread block of 256 work-items for each digit, and only the states.
+    /// Two kernels that count digits before this kernel runs, for devices without forward progress. Both have
+    /// the states as a view. The first has the same work-items (GPU threads) and scalars as this kernel, and
+    /// also the keys as a view. The second runs a thread block of 256 work-items for each digit.
     pub counts: Option<[LibraryKernel; 2]>,
 }
 

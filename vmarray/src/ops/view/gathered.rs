@@ -126,8 +126,8 @@ impl<'a, S: Store, X: Shape, I: Iterator<Item = X::Index>> Gathered<'a, S, X, I>
     fn advance(&mut self) -> Result<bool> {
         self.before += self.indices.len();
         self.next = 0;
-        // Collect the indices in a separate vector, because the program's iterator may panic. `self` then
-        // never has indices without values.
+        // Collect the indices in a separate vector, because the program's iterator may panic. Even after a
+        // panic, `self` has no indices without values.
         let mut indices = std::mem::take(&mut self.indices);
         indices.clear();
         if self.is_over {
@@ -182,7 +182,7 @@ impl<S: Store, X: Shape, I: Iterator<Item = X::Index>> Iterator for Gathered<'_,
         }
         let left = self.indices.len() - self.next;
         let (least, most) = self.source.size_hint();
-        // After an error the iterator ends early, so the lower bound must be at most `left + 1`.
+        // The next chunk may be an error, which ends the iterator. So the lower bound is at most `left + 1`.
         (least.saturating_add(left).min(left + 1), most.and_then(|most| most.checked_add(left)))
     }
 }

@@ -71,8 +71,8 @@ fn search_slab<S: Store, X: Shape>(
     }
     let joins = |next: &Range<usize>, range: &Range<usize>| match next.start - range.end {
         0 => true,
-        // A search across a gap must list all matches, to exclude matches in the gap. A mere count (`limit`
-        // 0) has no list, so it crosses no gap.
+        // A search across a gap (elements outside of the view) must list all matches, to exclude matches in
+        // the gap. A mere count (`limit` 0) has no list, so it crosses no gap.
         gap => limit > 0 && gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
     };
     let mut all = Found { indices: Vec::new(), total: 0 };

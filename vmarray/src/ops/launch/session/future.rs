@@ -112,7 +112,7 @@ fn begin<'a>(
     if over.is_none()
         && let Some(launched) = session.launch_alone(kernels, &arguments, options)
     {
-        // If some parts of the launch failed, wait for the others, because devices still use the arrays.
+        // If only some parts of the launch failed, wait for the others, because devices still use arrays.
         if launched.is_ok() || session.lanes.iter().any(|lane| !lane.launched.is_empty()) {
             session.failure = launched.err();
             return Ok(Some(session));

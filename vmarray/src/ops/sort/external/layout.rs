@@ -270,8 +270,9 @@ fn place(
 /// Cuts sorted runs of equal length such that exactly `rank` keys are before the cuts. Returns the cut of
 /// each run. `rank` is a positive multiple of the number of runs. Equal keys are divided about evenly.
 pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usize) -> u64) -> Vec<usize> {
-    // Search for the least key such that at least `rank` keys are not greater. It is between the last keys of
-    // an even cut. Keys before `low` are less than the result, and keys from `high` on are greater.
+    // Search for the least key such that at least `rank` keys are less than or equal to it. If each run is
+    // cut after `rank / runs` keys, the wanted key is between the last keys before these cuts. In each run,
+    // keys before `low` are less than the wanted key, and keys from `high` on are greater.
     let (mut low, mut high) = (vec![0; runs], vec![len; runs]);
     let last = || (0..runs).map(|run| key(run, rank / runs - 1));
     let (mut least, mut most) = (last().min().unwrap_or(0), last().max().unwrap_or(0));
@@ -293,8 +294,8 @@ pub(super) fn cut(runs: usize, len: usize, rank: usize, key: impl Fn(usize, usiz
             (least, low) = (middle + 1, ends);
         }
     }
-    // Cut between keys that equal the key found: each sorted run has equally many of them before its cut, or
-    // all that it has.
+    // Divide the keys that equal the found key. Each run is cut at the same `level`, limited to the run's
+    // equal keys. Some runs get one more key, until `rank` keys are before the cuts.
     let bounds = || low.iter().zip(&high);
     let before = |level: usize| bounds().map(|(low, high)| level.clamp(*low, *high)).sum::<usize>();
     let (mut level, mut above) = (0, len);

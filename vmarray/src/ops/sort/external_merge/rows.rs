@@ -82,7 +82,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
     }
 
     /// Writes elements that exist only in RAM back to their array. If the write fails, tries once more,
-    /// because otherwise the elements are lost.
+    /// because otherwise the elements are lost. Returns an error even if the second write succeeds.
     pub fn write_all(&self, place: usize, rows: &SomeRows<'_, T>) -> Result<()> {
         let Err(error) = self.write(place, rows) else { return Ok(()) };
         match self.write(place, rows) {

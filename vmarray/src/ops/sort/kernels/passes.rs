@@ -358,7 +358,7 @@ fn move_values<
     }
     barrier();
     for i in 0..E {
-        // As the padding keys did, their values move to the end of the tile.
+        // The values of padding keys move to the end of the tile, as the padding keys did.
         sorted.set(places[i] as usize, read[i] as W);
     }
     barrier();

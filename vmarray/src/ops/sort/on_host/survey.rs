@@ -33,7 +33,7 @@ impl BitWindow {
         Self { shift, bits: u64::BITS - bits.leading_zeros() - shift }
     }
 
-    /// Returns the window of the highest `most` bits of this window, or all if it has fewer.
+    /// Returns the window (range of bits) of the highest `most` bits of this window, or the whole window.
     pub fn highest(self, most: u32) -> Self {
         let bits = self.bits.min(most);
         Self { shift: self.shift + self.bits - bits, bits }
@@ -52,7 +52,8 @@ impl BitWindow {
 }
 
 impl InOrder {
-    /// Determines with several threads if the keys are already in ascending or descending order.
+    /// Determines with several threads if keys are in ascending or descending order. With `is_stable`, equal
+    /// keys are not in descending order, because a reversal would exchange them.
     pub fn of<T: Sync, C: Ord>(
         items: &[T],
         is_stable: bool,
@@ -93,7 +94,7 @@ pub(super) fn differing<T: Sync>(
     let (differ, first) = (AtomicU64::new(0), items.first().map_or(0, key));
     scoped_threads::each(threads, items.len().div_ceil(PART), |number| {
         for block in items[number * PART..items.len().min((number + 1) * PART)].chunks(BLOCK) {
-            // Stop early, because all bits are already known to differ.
+            // Stop early if keys are already known to differ in all bits.
             if differ.load(Ordering::Relaxed) == bits {
                 break;
             }
