@@ -77,7 +77,7 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
     let common = [0.0, -0.0, 1.0, -1.5, 127.5, 255.0, -128.9, 65535.6, 0.1, 3.0];
     let extreme = [-9.3e18, 1.9e19, 1e-40, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-    // Test values at limits of types: 2^31 and 2^32 for integers, and 2^24 + 1, which `f32` cannot represent.
+    // Test floats at the limits of other types: 2^31 and 2^32, and 2^24 + 1, which `f32` cannot represent.
     let ends = [31, 32, 24].map(|bits| (1_u64 << bits) as f64 + f64::from(u8::from(bits == 24)));
     let floats = [&common[..], &extreme, &ends].concat();
     let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
@@ -364,7 +364,7 @@ pub(super) fn random_computations(cx: &Context<'_>) {
         let count_all = round % 2 == 0;
         run(&program, find(if count_all { limit } else { limit.min(1) }, count_all), "find");
         run(&program, Action::Sum { value: integer, filter, answer }, "sum");
-        // Sums of these integers are exact, so the order of the additions does not matter.
+        // Sum floats that are 16-bit integers: their sum is exact in any order of the additions.
         let (exact, value) = casted(&sketch, integer, &[Type::I16, Type::F32]);
         run(&exact, Action::Sum { value, filter, answer }, "sum of floats");
         let extremes = |least, greatest| Action::Extremes { value: number, filter, least, greatest, answer };
@@ -419,7 +419,7 @@ pub(super) fn computations_of_nothing(cx: &Context<'_>) {
     let stores = [FieldStore { value, source: 0, offset: 0 }];
     let actions = every_action(value, predicate, None, &stores, answer);
     for (at, action) in actions.into_iter().enumerate() {
-        // A source of 0 elements accepts any stride.
+        // A source (array) of 0 elements accepts any stride.
         let sources =
             [scene.elements(100, 0, 4), scene.elements(0, 0, usize::MAX), scene.elements(8, 0, usize::MAX)];
         scene.compute(
@@ -481,7 +481,7 @@ pub(super) fn computations_of_many_elements(cx: &Context<'_>) {
 /// leave too few elements for the last thread.
 pub(super) fn computations_of_short_elements(cx: &Context<'_>) {
     const MOST: usize = 70_001;
-    // Byte offsets (multiples of 16) of the second source, and of the target with wider elements.
+    // Byte offsets (multiples of 16) of the second source (array), and of the target with wider elements.
     const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
     const THIRD: usize = 2 * SECOND;
     let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);
@@ -569,7 +569,7 @@ pub(super) fn computations_that_store_in_several_fields(cx: &Context<'_>) {
         let wide = sketch.cast(c, Type::U32);
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
-        // Each launch swaps the fields of every element, two times in all. A device must read all fields of
+        // Each round swaps two fields of every selected element. A device must therefore read all fields of
         // an element before it writes them.
         let records = scene.elements(0, COUNT, 12);
         let others = scene.elements(COUNT * 12, COUNT, 6);

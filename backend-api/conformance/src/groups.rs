@@ -37,7 +37,7 @@ fn turning(group_len: u32) -> Body {
         Op::Literal { to: last, bits: u64::from(group_len) - 1 },
         sub(other, last, own_place),
     ];
-    // The group array's elements are zero at the start of each group, so this read adds zero.
+    // The elements of a group's (thread block's) array are initially zero, so this read adds zero.
     code.push(Op::Get { to: sum, array: 0, at: other });
     code.push(Op::Barrier);
     for _ in 0..2 {
@@ -67,8 +67,8 @@ fn turning(group_len: u32) -> Body {
 
 pub(super) fn groups_share_memory_and_meet(cx: &Context<'_>) {
     let mut scene = scene(cx);
-    // The pairs of group length and item count give whole groups, a partial last group, a single partial
-    // group, and many groups.
+    // The pairs of group length and number of items (threads) give whole groups, a partial last group, a
+    // single partial group, and many groups.
     for (group_len, items) in [(32, 96), (64, 100), (128, 7), (1, 5), (50, 4000), (256, 3000)] {
         let name = format!("groups of {group_len} for {items} items");
         if !run(cx, &mut scene, &case(&name, turning(group_len), items, vec![numbers(cx, items)])) {
@@ -87,7 +87,7 @@ fn halving(group_len: u32) -> Body {
     let leave = |when| on(when, vec![Op::Break { out: 0 }]);
     let get = |to, at| Op::Get { to, array: 0, at };
     let put = |at, value| Op::Put { array: 0, at, value };
-    // This loop adds 1 to the item's own element of the group array, `bound` times.
+    // This loop adds 1 to the item's (GPU thread's) own element of the group array, `bound` times.
     let counted = |bound| {
         let body = vec![
             binary(Binary::Le, done, bound, turn),
@@ -211,7 +211,7 @@ fn every_operation(of: Type) -> Body {
         code.push(Op::Store { view: 0, at: zero, offset, of: Memory::Value(stored_of), value: stored });
         offset += stored_of.bytes();
     }
-    // The next operation gets an operand that is equal in all items. A separate field stores its result.
+    // The next operation gets an operand that is equal in all threads. A separate field stores its result.
     registers.push(Type::U64);
     let same = Reg(registers.len() as u32 - 1);
     offset = offset.next_multiple_of(8);
@@ -267,7 +267,7 @@ fn changing(op: Rmw, of: Type) -> Body {
         },
         Op::Atomic { op, to: None, place: Place::Array { array: 0, at: bin }, value, scope: Scope::Group },
         Op::Barrier,
-        // The first three items of each group add the elements of the group's array to the view.
+        // The first three items (threads) of each group add the elements of the group's array to the view.
         Op::Builtin { to: item, what: Builtin::InGroup },
         Op::Binary { op: Binary::Lt, to: Reg(6), left: item, right: bound },
         Op::If {
@@ -416,13 +416,13 @@ pub(super) fn items_that_meet_leave_loops_by_their_budget(cx: &Context<'_>) {
     let code = vec![
         Op::Builtin { to: item, what: Builtin::Item },
         Op::Literal { to: one, bits: 1 },
-        // Only this operation writes the register. But items skip the rest of the code when a loop ends by
+        // Only this operation writes the register. But threads skip the rest of the code when a loop ends by
         // its budget (maximum number of iterations), so generators must not treat the register as a constant.
         Op::Literal { to: place, bits: 1 },
         Op::Lookup { to: sum, table: 0, at: place },
         Op::Binary { op: Binary::And, to: odd, left: item, right: one },
         Op::Binary { op: Binary::Eq, to: Reg(4), left: odd, right: one },
-        // First only the odd items loop, until their budget (of iterations) ends. After the barrier, all do.
+        // First only the odd threads loop, until their iteration budget ends. After the barrier, all do.
         Op::If { when: Reg(4), then: vec![Op::Loop { body: vec![more.clone()] }], otherwise: vec![] },
         Op::Barrier,
         Op::Loop { body: vec![Op::Barrier, more] },
@@ -467,7 +467,7 @@ fn taking_memory(group_len: Option<u32>) -> Body {
             Op::PrivateAlloc { to: first, bytes: eight },
             Op::PrivateStore { at: first, value: item },
             Op::Load { to: bytes, view: 0, at: zero, offset: 0, of: OF },
-            // This allocation exceeds the private heap for some items.
+            // This allocation exceeds the private heap for some items (threads).
             Op::PrivateAlloc { to: second, bytes },
             binary(Binary::Add, end, second, bytes),
         ],

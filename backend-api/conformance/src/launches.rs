@@ -492,9 +492,9 @@ pub(super) fn items_that_fail_go_on(cx: &Context<'_>) {
             Op::Literal { to: at, bits: 0 },
             Op::Literal { to: one, bits: 1 },
             Op::Builtin { to: item, what: Builtin::Item },
-            // The index is out of bounds from item 5 on, so the load must return 0.
+            // The index is out of bounds from item (thread) 5 on, so the load must return 0.
             Op::Load { to: value, view: 1, at: item, offset: 0, of },
-            // The item's tile (the elements that it may write) has one element, so the store must write
+            // The tile (the elements that the thread may write) has one element, so the store must write
             // nothing.
             Op::Store { view: 0, at: one, offset: 0, of, value },
             Op::Lookup { to: Reg(4), table: 0, at: item },
@@ -502,7 +502,7 @@ pub(super) fn items_that_fail_go_on(cx: &Context<'_>) {
             Op::Binary { op: Binary::Add, to: value, left: value, right: item },
             Op::Store { view: 0, at, offset: 0, of, value },
             Op::Loop { body: vec![] },
-            // The loop before this store never ends, so no item reaches the store.
+            // The loop before this store never ends, so no item (thread) reaches the store.
             Op::Store { view: 0, at, offset: 0, of, value: one },
         ],
         ..Body::default()

@@ -227,7 +227,7 @@ pub(super) fn memory_that_cannot_grow_stays_as_it_is(cx: &Context<'_>) {
     assert_eq!(kind(&fixed, 1001), Err(ErrorKind::TooLarge), "memory of fixed length must not be extended");
     let shorter = DeviceBuffer::extensible(cx.device(), 1000, 999, Commit::Lazy);
     assert_refused("a maximum length below the initial length", shorter, ErrorKind::InvalidArgument);
-    // If a device accepts a maximum length beyond its memory, extend the buffer beyond its memory.
+    // If a device accepts a maximum length beyond the device's memory, extend the buffer to such a length.
     let (large, most) = (total.saturating_mul(2), total.saturating_mul(4));
     if let Ok(growing) = DeviceBuffer::extensible(cx.device(), 0, most, Commit::Lazy) {
         let error = growing

@@ -73,7 +73,7 @@ pub(super) fn values_are_released_and_acquired(cx: &Context<'_>) {
     let mut scene = scene(cx);
     for of in [Type::U32, Type::I32, Type::U64, Type::I64, Type::F32, Type::F64] {
         let (items, bytes) = (1000, u64::from(of.bytes()));
-        // The view of single bytes has one element too few, so the last item's store is out of bounds.
+        // The view of single bytes has one element too few, so the last thread's store is out of bounds.
         let views =
             vec![noise(cx, 1, items, bytes), noise(cx, 2, items, 4 * bytes), noise(cx, 3, items - 1, 1)];
         run(cx, &mut scene, &case(&format!("handed on by {of}"), handing_on(of, items), items, views));
@@ -183,7 +183,7 @@ fn waiting() -> Body {
         Op::Store { view: 2, at: other, offset: 0, of: OF, value: sum },
         Op::Barrier,
         on(is_first, look),
-        // Acquire an element of the group's array: it has the number of the item's group.
+        // Acquire an element of the group's array. The element holds the number of the thread's group.
         atomic(Rmw::Acquire, Some(tile), here, zero),
     ];
     let view = || ViewDecl { access: Access::Atomic, fields: vec![(0, OF)] };

@@ -97,7 +97,7 @@ impl Case {
             }
             let tile = u64::from(tiles(view));
             let count = match view.access {
-                // In some cases the view ends within the last item's tile (the elements that it may write).
+                // In some cases the view ends within the tile (the elements to write) of the last thread.
                 Access::Write { .. } => items * tile - rng.below(tile),
                 _ => count,
             };
@@ -178,8 +178,8 @@ impl Case {
                 Err(format!("the report must be empty because no item failed: {report:?}"))
             };
         }
-        // A launch's report has only its first failure. So interpret the reported item's group alone, to find
-        // this item's first failure.
+        // A launch's report has only its first failure. So interpret the group (thread block) of the reported
+        // item alone, to find this item's first failure.
         let mut views: Vec<Vec<u8>> = self.views.iter().map(|view| view.bytes.clone()).collect();
         let slices =
             views.iter_mut().zip(&self.views).map(|(bytes, view)| (&mut bytes[..], view.stride as usize));
@@ -243,7 +243,7 @@ impl Case {
             }
             site -= 1;
             let Some(op) = best.kernel.body().operation(site) else { continue };
-            // Keep barriers: without a barrier the items may race.
+            // Keep barriers: without a barrier the items (threads) may race.
             if *op == Op::Barrier {
                 continue;
             }
@@ -467,7 +467,7 @@ impl<'r> Maker<'r> {
             let access = if number % 2 == 0 { Access::Write { tile: 1 } } else { Access::Read };
             let of = self.memory();
             self.body.views.push(ViewDecl { access, fields: vec![(0, of)] });
-            // In some cases the view has too few elements for all items.
+            // In some cases the view has too few elements for all items (threads).
             let count = self.rng.pick(&[257, 300, 300, 300, 300, 40]);
             self.counts.push(count);
         }
@@ -803,7 +803,7 @@ impl<'r> Maker<'r> {
             }
             3 | 4 if !deep && self.loops < 3 => self.looped(code),
             5 => {
-                // Make the jump conditional; otherwise no item would reach the code after it.
+                // Make the jump conditional; otherwise no item (thread) would reach the code after it.
                 let out = self.rng.index(self.labels.len());
                 let again = match self.labels[self.labels.len() - 1 - out] {
                     Label::Block => false,

@@ -53,7 +53,7 @@ fn step(scene: &mut Scene<'_>, random: &mut SplitMix64, knows_kernels: bool) {
             let elements = scene.elements(start, count, stride);
             let wanted = below(count.min(200));
             if kernel == 7 {
-                // Take the searched value from the model, which has the same bytes as the device.
+                // Take the searched value from the expected contents, which equal the device's memory.
                 let index = below(count);
                 let size = 1 + below(stride.min(3));
                 let field = start + index * stride;

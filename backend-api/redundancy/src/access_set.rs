@@ -162,8 +162,8 @@ impl AccessSet {
     }
 
     fn add_copies(&mut self, transfers: &[Transfer<'_>]) {
-        // `FromHost` sends an empty list of copies to every device, because its ticket must wait for all
-        // earlier work of the queue on every device.
+        // Classify an empty list of copies as `FromHost`, which goes to every device: its ticket must wait
+        // for all earlier work of the queue on every device.
         self.effect = if transfers.is_empty() { Effect::FromHost } else { Effect::Read };
         for transfer in transfers {
             match *transfer {

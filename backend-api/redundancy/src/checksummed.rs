@@ -265,7 +265,7 @@ unsafe impl<D: Device + ?Sized> Device for Checksummed<D> {
 
     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         if request.check(&Lengths).is_err() {
-            // Let the inner device refuse the request, whose ranges may be invalid.
+            // The request is invalid, so let the inner device refuse it.
             return self.inner.submit(queue, request);
         }
         let touches = AccessSet::of(request);

@@ -36,7 +36,7 @@ fn check_sources(compute: &Compute<'_>) -> Result<()> {
         for other in compute.sources {
             let same = written.start == other.start && written.stride == other.stride;
             let (a, b) = (written.start.offset(), other.start.offset());
-            // The sources have been found inside of their buffers, so these sums cannot overflow.
+            // The sources (arrays) are inside of their buffers, so these sums cannot overflow.
             let apart = written.start.buffer() != other.start.buffer()
                 || a + written.count * written.stride <= b
                 || b + other.count * other.stride <= a;

@@ -5,8 +5,8 @@
 //! | program | body |
 //! |---|---|
 //! | value `n` | register `n`, which only one operation writes |
-//! | source `n` | view `n`, with [`Access::Read`] and the fields that the program reads |
-//! | `Field` | `Load` of the element of this item: the last register holds the item's number |
+//! | source (array) `n` | view `n`, with [`Access::Read`] and the fields that the program reads |
+//! | `Field` | `Load` of the element of this item (thread): the last register holds the item's number |
 //! | `Index` | `Builtin::Index` |
 //! | `Call` | `Call`, which bodies of kernels must not contain |
 //! | `FieldEquals` | `FieldEquals`, likewise of this item's element |

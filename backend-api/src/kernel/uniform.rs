@@ -150,8 +150,8 @@ impl<'a> Flow<'a> {
             Op::Break { out } | Op::Continue { out } if alone => {
                 let at = self.labels.len() - 1 - usize::from(*out);
                 self.until = Some(self.until.map_or(at, |until| until.min(at)));
-                // An item that continues a loop meets the other items at the loop's start, so the loop stays
-                // uniform.
+                // An item (thread) that continues a loop meets the other items at the loop's start, so the
+                // loop stays uniform.
                 let first = if matches!(op, Op::Continue { .. }) { at + 1 } else { at };
                 for site in self.labels[first..].iter().flatten() {
                     Self::set(&mut self.loops, *site, &mut self.changed);

@@ -50,7 +50,8 @@ pub fn reach(
     let key = [from.info().identity.clone(), to.info().identity.clone()];
     let known = TRIED.lock().as_ref().and_then(|tried| tried.get(&key).copied());
     let is_sound = known.unwrap_or_else(|| {
-        // Release the lock for the test, because the test may run wakers. Two threads may test the same link.
+        // Hold no lock here, because the test may run wakers. Two threads may therefore test one link at
+        // once.
         match copies_arrive_whole(from, to) {
             Ok(is_sound) => {
                 let is_news = TRIED.lock().get_or_insert_default().insert(key, is_sound).is_none();

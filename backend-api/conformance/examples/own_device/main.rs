@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vmarray_conformance::{Limits, run_all};
 
 fn main() {
-    // The memory is within the limits, so the suite also tests the device when its memory is full.
+    // The device's memory is as small as a check's limit, so the suite can also test full memory.
     let device = Arc::new(device::PageDevice::new(Limits::default().bytes));
     let report = run_all(&device, &Limits::default());
     println!("{report}");

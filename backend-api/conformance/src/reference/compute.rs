@@ -43,7 +43,7 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
     };
     let type_of = |value: Value| compute.program.types()[value.at()];
     let mut counted = Vec::new();
-    // A source of 0 elements may have any stride, even 0, which `Slices` refuses. So use at least 1.
+    // A source (array) of 0 elements may have any stride, even 0, which `Slices` refuses. So use at least 1.
     let strides = compute.sources.iter().map(|source| source.stride.max(1) as usize);
     let slices = sources.iter_mut().map(|bytes| &mut bytes[..]).zip(strides).collect();
     let (count, mut views) = (compute.count(), Slices::new(slices));

@@ -237,7 +237,7 @@ fn moved<'a>(view: &LaunchView<'_>, places: &'a [DeviceSpan<'a>]) -> LaunchView<
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Each release below first waits for the work that uses the released object.
+        // No wait is needed here: each release waits for the work that uses the released object.
         let queues = self.queues.drain().map(|(_, queue)| queue).chain(self.copies.take());
         queues.for_each(|queue| self.device.release_queue(queue));
         self.buffers.drain().for_each(|(_, buffer)| self.device.release(buffer));

@@ -290,7 +290,7 @@ fn is_repeatable(request: &Request<'_>, first: &Member, other: &Member) -> bool 
         Request::Copies(..) => true,
         Request::Launch(launch) => {
             let body = launch.kernel.body();
-            // The results of atomics, appends and groups may depend on the order of items.
+            // The results of atomics, appends and groups may depend on the order of items (threads).
             let is_open =
                 body.views.iter().any(|view| matches!(view.access, Access::Atomic | Access::Append))
                     || body.arrays.iter().any(|array| array.space == Space::Group);

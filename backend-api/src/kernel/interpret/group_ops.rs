@@ -176,8 +176,8 @@ impl<V: Views> Together<'_, V> {
             if items.is_empty() {
                 break;
             }
-            // Run all straight-line operations for 32 items before the next 32: their registers stay in the
-            // cache.
+            // Run all straight-line operations for 32 items (threads) before the next 32, so that the
+            // registers of these items stay in the cache.
             let steps = left.iter().take_while(|node| node.is_step).count();
             if steps > 0 {
                 for word in (0..self.words).filter(|word| items.0[*word] != 0) {
@@ -214,7 +214,7 @@ impl<V: Views> Together<'_, V> {
                     items = Set::default();
                 }
                 Op::Subgroup { how, to, of } => self.subgroup_op(how, to, of),
-                // A barrier has no effect here, because all items reach it at the same time.
+                // A barrier has no effect here, because all items (threads) reach it at the same time.
                 _ => {}
             }
         }
@@ -236,7 +236,7 @@ impl<V: Views> Together<'_, V> {
                 self.state.end(overtime, node.site, self.items[number].number);
             }
             if self.state.over.is_some() {
-                // The time limit has ended the launch, so no item continues here or in enclosing loops.
+                // The time limit has ended the launch, so no thread continues here or in enclosing loops.
                 (turning, gone) = (Set::default(), Set::default());
                 continue;
             }

@@ -222,8 +222,8 @@ impl<'s, V: Views> LaunchState<'s, V> {
                         }
                         Some(budget) => {
                             item.fail(site, budget);
-                            // If the kernel has barriers, the failed item continues after the loop, because
-                            // other items may wait for the item at a later barrier.
+                            // If the kernel has barriers, the failed item (thread) continues after the loop,
+                            // because other items may wait for the item at a later barrier.
                             let after = self.flat.ops[site as usize].next;
                             item.next = if self.flat.meets { after } else { Continuation::End };
                             continue;
