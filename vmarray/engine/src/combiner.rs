@@ -68,7 +68,7 @@ impl<R> Inbox<R> {
     }
 }
 
-/// Queue of requests of type `R` with one server at a time, which works on a state of type `S`.
+/// Queue of requests of type `R`, which one thread at a time serves with the shared state `S`.
 #[derive(Debug)]
 pub struct Combiner<R, S> {
     inbox: Inbox<R>,
@@ -133,7 +133,7 @@ impl<R, S> Combiner<R, S> {
     pub fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // Pairs with the unlock: either this thread gets the lock, or its holder sees the new reason.
+            // Pairs with the unlock: either this thread gets the lock, or the lock's holder sees `why`.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {

@@ -97,10 +97,10 @@ pub enum Evictor {
 }
 
 impl Evictor {
-    /// Returns a policy for `frames` frames, and tracks none yet. The policy's memory grows with the inserted
-    /// frames.
+    /// Returns the state of `policy` for `frames` frames, none of them tracked yet. Its memory grows with the
+    /// inserted frames. Panics if frame numbers would not fit into 32 bits.
     pub fn new(policy: EvictionPolicy, frames: usize) -> Self {
-        // Frame numbers have 32 bits. The lists need two more numbers, and one that means "none".
+        // Frame numbers have 32 bits. The lists use two more numbers for their ends, and one for "none".
         assert!(frames < u32::MAX as usize - 2, "frame numbers must fit into 32 bits");
         match policy {
             EvictionPolicy::Clock => Self::Clock(clock::Clock::new(frames)),

@@ -80,9 +80,9 @@ fn held_or_expected() -> bool {
     held() || expected.unwrap_or(false)
 }
 
-/// Returns true if other threads may wait for the calling thread, because it holds page guards, has a future
-/// that will return a guard, or runs a function of the program while an operation holds pages. Such a thread
-/// must not wait for threads that use arrays.
+/// Returns true if other threads may wait for the calling thread: the thread holds page guards, has a future
+/// that will return a guard, or runs a callback for an operation that holds pages. Such a thread must not
+/// wait for threads that use arrays.
 #[inline]
 pub fn is_waited_for() -> bool {
     held_or_expected() || progress::inherits(|hold| matches!(hold, WorkHold::Pages { .. }))
@@ -94,7 +94,7 @@ fn works_alone() -> bool {
     is_waited_for() || progress::inherits(|_| true)
 }
 
-/// The identity of an array, unique in the process. The array owns this value; its drop ends the identity.
+/// The identity of an array, unique in the process. The array owns this value; dropping it ends the identity.
 #[derive(Debug)]
 pub struct Identity(u64);
 
@@ -102,7 +102,7 @@ impl Identity {
     /// Returns the identity of a new array, greater than all earlier ones.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Set the rule before the first guard can exist.
+        // Before the first guard exists, forbid helper threads to threads that hold guards.
         scoped_threads::set_rule(works_alone);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         living().insert(number);

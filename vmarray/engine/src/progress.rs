@@ -93,8 +93,8 @@ impl Drop for InsideProgress {
     }
 }
 
-/// Returns true if an operation for which the calling thread runs the program's progress function holds
-/// something that satisfies a condition.
+/// Returns true if the calling thread runs a progress function of the program, and the operation that reports
+/// to this function has a hold (of a page or array) for which `is_kind` is true.
 #[doc(hidden)]
 #[inline]
 pub fn inherits(is_kind: impl Fn(&WorkHold) -> bool) -> bool {
@@ -167,7 +167,7 @@ pub fn with_progress<R>(
     work()
 }
 
-/// Runs an operation, which reports its progress in steps to the function of [`with_progress`].
+/// Runs the operation `work` on `all_bytes` bytes, which reports its steps to [`with_progress`]'s function.
 ///
 /// # Errors
 /// The errors of `work`.
@@ -192,7 +192,7 @@ pub fn in_steps<R, E>(
     Ok(done)
 }
 
-/// Runs an operation as [`in_steps`] does, but reports to a function of the caller.
+/// Runs the operation `work` as [`in_steps`] does, but reports its steps to `progress`.
 ///
 /// # Errors
 /// The errors of `work`.

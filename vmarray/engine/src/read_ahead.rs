@@ -25,7 +25,7 @@ const RUN_MIN_MOST: u64 = 16;
 /// Number of pages at equal distances that begin a strided stream.
 const STRIDED_RUN: u64 = 4;
 
-/// The array in which a thread's misses form streams, with its limit of read-ahead.
+/// An array for read-ahead, which follows streams (sequences of misses at equal distances) of each thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
     /// Identity of the array.
@@ -160,8 +160,7 @@ impl Memory {
         if stream.run < self.run_min || array.window_max == 0 {
             return None;
         }
-        // More than half of the stream's prefetched pages (its window) are still unused. Prefetch later, in
-        // one batch.
+        // Many prefetched pages of the stream are still unused, so prefetch more pages later, in one batch.
         if stream.ahead > stream.window / 2 {
             return None;
         }
@@ -233,7 +232,7 @@ pub fn retract(array: Streams, page: u64, left_out: u64) {
             streams.iter_mut().find(|s| s.stride != 0 && s.array == array.array && s.last == page)
         {
             stream.ahead = stream.ahead.saturating_sub(left_out);
-            // The cache has no room for more pages at present.
+            // The cache has no room for more pages, so prefetch no more at once than now.
             stream.window = stream.window.min(stream.ahead.max(1));
         }
     });

@@ -71,7 +71,7 @@ impl Redundancy {
         }
     }
 
-    /// Replaces the first lost device by `spare`, and copies the lost pages to it from their mirrors.
+    /// Replaces the first lost device by `spare`, and copies the lost pages from their mirrors to `spare`.
     pub fn rebuild(&self, spare: &Arc<dyn Device>) -> Result<()> {
         let _only = self.replacing.lock();
         let refused = |reason| ErrorKind::MirrorRefused { reason };
@@ -148,7 +148,7 @@ fn shared_out<T: Clone>(held: &[Vec<T>], devices: &[T], is_same: impl Fn(&T, &T)
     for (held, wanted) in held.iter().zip(&mut wanted) {
         while wanted.len() < held.len() {
             let is_new = |at: &usize| wanted.iter().all(|one| !is_same(one, &devices[*at]));
-            // If all devices with room store the channel (array share) already, a full device must take it.
+            // If all devices with room store the channel (array share) already, a full device must store it.
             let Some(at) = (0..devices.len()).filter(is_new).max_by_key(|at| (left[*at], devices.len() - at))
             else {
                 break;

@@ -85,7 +85,7 @@ struct CallState {
 /// True in a process that was forked after [`watch_forks`]. It has only one thread of its parent.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, forked processes are detected by [`is_forked`], unless memory is exhausted.
+/// Makes [`is_forked`] detect processes that are forked from now on, unless memory is exhausted.
 #[cfg(target_os = "linux")]
 pub fn watch_forks() {
     static WATCHES: Once = Once::new();
@@ -95,7 +95,7 @@ pub fn watch_forks() {
     WATCHES.call_once(|| {
         // SAFETY: the function stores to a static variable and does nothing else.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        // `pthread_atfork` fails only if memory is exhausted. Then forks are not detected.
+        // Ignore a failure, which means that memory is exhausted. Forks are then not detected.
         let _ = failed;
     });
 }

@@ -26,7 +26,7 @@ pub struct WatchedChannel<'a> {
 }
 
 impl Watched {
-    /// Stores a new reading of the programs' statistics, and keeps the last one for rates.
+    /// Stores a new reading of the programs' statistics, and keeps the previous reading for rates.
     pub fn read(&mut self, programs: Vec<PublishedProgram>) {
         let mut before = std::mem::take(&mut self.programs);
         let with_before = |program: PublishedProgram| {
@@ -51,7 +51,7 @@ impl Watched {
             let arrays = program.arrays.iter().enumerate();
             arrays.flat_map(move |(at, array)| {
                 let earlier = before.as_ref().and_then(|before| {
-                    // If the counts are lower, the program has another array of the same name now.
+                    // If the counts are lower, a newer array has the name, so return no older counts.
                     let old = before.arrays.get(at).filter(|old| old.name == array.name)?;
                     let is_later = old.channels.len() == array.channels.len() && misses(old) <= misses(array);
                     is_later.then(|| (old, program.at.saturating_sub(before.at)))
@@ -88,8 +88,8 @@ impl WatchedChannel<'_> {
         (all > 0.0).then(|| hits as f64 / all)
     }
 
-    /// Returns the rate of a counter between the last two readings, in bytes per second; `counter` selects
-    /// it.
+    /// Returns the rate of the counter that `counter` selects, between the last two readings, in bytes a
+    /// second.
     pub fn rate(&self, counter: impl Fn(&ChannelStats) -> u64) -> Option<f64> {
         let (stats, time) = self.lately.as_ref()?;
         (!time.is_zero()).then(|| counter(stats) as f64 / time.as_secs_f64())

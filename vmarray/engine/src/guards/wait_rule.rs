@@ -7,12 +7,12 @@ thread_local! {
     static NEVER_WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The rule if the calling thread may block on other threads' page guards. The drop restores the old rule.
+/// Decides if the calling thread may block on other threads' page guards. The drop restores the old rule.
 #[must_use]
 pub struct WaitRule(bool);
 
 impl WaitRule {
-    /// From now on the thread gets an error instead of blocking on a page guard.
+    /// Until the drop, the thread gets an error instead of blocking on a page guard.
     #[inline]
     pub fn never() -> Self {
         Self(NEVER_WAITS.replace(true))

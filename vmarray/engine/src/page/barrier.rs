@@ -142,7 +142,7 @@ mod os {
         let (home, all) = (Processors::of(0)?, of_any(threads)?);
         for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
             if let Err(error) = Processors::from_iter([processor]).move_here() {
-                // The processor may be offline, or forbidden to the threads. Then no thread runs there.
+                // No thread runs on a processor that is offline or forbidden to the threads, so skip it.
                 if of_any(threads)?.has(processor) {
                     return Err(error);
                 }

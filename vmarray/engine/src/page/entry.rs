@@ -39,7 +39,7 @@ pub enum Refusal {
     Busy(State),
 }
 
-/// The result of one step of the victim search at a page.
+/// The result of one step of the search for pages to evict, at one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
     /// The page was used since the last sweep. The used bit is now cleared; the page stays.
@@ -114,14 +114,14 @@ impl Entry {
     }
 
     /// Returns the page's frame if lock-free reads are allowed, otherwise null. The caller must have
-    /// announced the page in its hazard slot.
+    /// announced the page in its hazard slot (the page that it accesses).
     #[inline(always)]
     pub fn read_gate(&self) -> *mut u8 {
         self.read_gate.load(Ordering::Acquire)
     }
 
     /// Returns the page's frame if lock-free writes are allowed, otherwise null. The caller must have
-    /// announced the page in its hazard slot.
+    /// announced the page in its hazard slot (the page that it accesses).
     #[inline(always)]
     pub fn write_gate(&self) -> *mut u8 {
         self.write_gate.load(Ordering::Acquire)
@@ -148,11 +148,11 @@ impl Entry {
 
     /// Takes a resident page for shared use, which excludes exclusive holders. If the returned earlier state
     /// has `WRITERS`, lock-free writes may continue until [`shut_writes`](Self::shut_writes), a barrier and a
-    /// check of the hazard slots. If the earlier state has `WAITED` and the new holder is a guard, the caller
-    /// must wake the sleeping threads, because a thread may be forbidden to wait for guards.
+    /// check of announced accesses. If the earlier state has `WAITED` and the new holder is a guard, the
+    /// caller must wake the sleeping threads, because a thread may be forbidden to wait for guards.
     ///
     /// A thread that wants the page exclusively has precedence, unless `barging` is set. Threads with guards
-    /// set it, because they must not wait for a thread that could wait for them.
+    /// set `barging`, because they must not wait for a thread that could wait for their guards.
     #[inline]
     pub fn try_share(&self, holder: Holder, barging: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -178,7 +178,7 @@ impl Entry {
         .map(|s| s.has(HOME))
     }
 
-    /// Ends a shared hold. Returns true if the caller must wake sleeping threads.
+    /// Ends a hold that shares the page. Returns true if the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn unshare(&self, holder: Holder) -> bool {
@@ -251,7 +251,7 @@ impl Entry {
         })
     }
 
-    /// Marks a page that the caller holds as in flight, in a transfer that other threads can find and finish.
+    /// Marks a page as in flight; the caller holds the page. Other threads can find and finish its transfer.
     /// Returns true if the caller must wake sleeping threads, which then help.
     #[must_use]
     #[inline]
@@ -272,7 +272,7 @@ impl Entry {
     }
 
     /// Assigns a frame to an absent page that the caller holds exclusively, and ends the hold:
-    /// [`install`](Self::install) and [`release_exclusive`](Self::release_exclusive) of a pin in one step.
+    /// [`install`](Self::install), then [`release_exclusive`](Self::release_exclusive) of a pin with `add`.
     #[must_use]
     #[inline]
     pub fn install_and_release(&self, address: *mut u8, add: u64) -> bool {
@@ -284,8 +284,8 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Turns an exclusive hold into that of a guard; does nothing for a pin. Returns true if the caller must
-    /// wake sleeping threads.
+    /// Also counts an exclusive hold as a guard if `holder` is one; does nothing for a pin. Returns true if
+    /// the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn hold_exclusive(&self, holder: Holder) -> bool {
@@ -304,15 +304,15 @@ impl Entry {
         self.change(|s| s.0 | ZEROED);
     }
 
-    /// Records that the home slot of a page (in device memory) no longer contains zeroes. The caller holds
-    /// the page exclusively, and calls this before a write to the slot, which may fail.
+    /// Records that the home slot of a page (in device memory) may no longer contain zeroes. The caller holds
+    /// the page exclusively, and calls this before a write to the slot, because a failed write may change it.
     #[inline]
     pub fn home_is_unknown(&self) {
         self.change(|s| s.0 & !ZEROED);
     }
 
-    /// Makes new shared holders wait, because the calling thread wants the page exclusively. It then retries
-    /// until it gets the page, or [gives up](Self::give_up). No effect while a snapshot must read the page.
+    /// Makes new shared holders wait, because the calling thread wants the page exclusively. The thread then
+    /// retries or [gives up](Self::give_up). No effect while a snapshot must read the page.
     #[inline]
     pub fn set_writer_pending(&self) {
         self.change(|s| if s.any(UNSAVED) { s.0 } else { s.0 | WRITER_PENDING });
@@ -344,8 +344,8 @@ impl Entry {
         self.change(|s| s.0 & !(WRITER_PENDING | WAITED)).any(WAITED)
     }
 
-    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Returns true if the caller must
-    /// wake sleeping threads.
+    /// Ends an exclusive hold and sets the bits `add` (`DIRTY`, `HOME`, `AHEAD`, …). Returns true if the
+    /// caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn release_exclusive(&self, holder: Holder, add: u64) -> bool {
@@ -357,7 +357,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Sets the first state of an unused page's home slot (in device memory): contents (`HOME`) or `ZEROED`.
+    /// Sets the first state of an unused page: `home` is `HOME` (contents in device memory) or `ZEROED`.
     #[inline]
     pub fn begin_with(&self, home: u64) {
         debug_assert!(home == HOME || home == ZEROED, "{home:x}");
@@ -459,8 +459,8 @@ impl Entry {
         self.read_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
     }
 
-    /// Records that the holder has shut gates, and that all accesses through them have ended. `bits` is
-    /// `WRITERS`, or `READERS` and `WRITERS`.
+    /// Records that the holder has shut gates (no new lock-free access), and that all accesses through them
+    /// have ended. `bits` is `WRITERS`, or `READERS` and `WRITERS`.
     #[inline]
     pub fn quiet(&self, bits: u64) {
         debug_assert!(bits & !(READERS | WRITERS) == 0);
@@ -504,7 +504,7 @@ impl Entry {
         found
     }
 
-    /// Starts the write-back of a dirty page without writers, like [`sweep`](Self::sweep), or refuses.
+    /// Pins a dirty page for its write-back. Refuses a page that is clean, in flight or held exclusively.
     #[inline]
     pub fn try_write_back(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -524,7 +524,7 @@ impl Entry {
         })
     }
 
-    /// Ends a write-back. After a success, frame and home slot (in device memory) are equal. Returns true if
+    /// Ends a write-back. After a success, the frame equals the home slot (in device memory). Returns true if
     /// the caller must wake sleeping threads.
     #[must_use]
     #[inline]

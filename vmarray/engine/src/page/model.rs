@@ -225,7 +225,7 @@ fn no_write_is_lost_to_a_write_back() {
             if page.write(5) {
                 return;
             }
-            // Hold the page exclusively, as a write without the hazard slot does.
+            // Hold the page exclusively, as a write does that is not announced in a hazard slot.
             while page.entry.try_exclusive(Holder::Pin).is_err() {
                 thread::yield_now();
             }

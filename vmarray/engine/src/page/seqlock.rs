@@ -50,7 +50,7 @@ impl SeqLock {
         Self(AtomicU32::new(0))
     }
 
-    /// Runs `read` on data under this lock, by accesses that may race with writers. Repeats it until no
+    /// Runs `read` on data under this lock, by accesses that may race with writers. Repeats `read` until no
     /// writer was active; after some attempts it excludes writers. `read` must not panic.
     #[inline(always)]
     pub fn read<R>(&self, read: impl Fn() -> R) -> R {
@@ -89,8 +89,8 @@ impl SeqLock {
         self.lock_if(write, |_| true)
     }
 
-    /// Runs a function as [`write`](Self::write) does. `has_written` says from the result if the function
-    /// wrote; if not, readers need not retry.
+    /// Calls `run` as [`write`](Self::write) calls its function. If `has_written` returns false for the
+    /// result, `run` wrote nothing, so readers need not retry.
     #[inline(always)]
     pub fn lock_if<R>(&self, run: impl FnOnce() -> R, has_written: impl FnOnce(&R) -> bool) -> R {
         if !self.try_lock() {

@@ -129,9 +129,9 @@ impl<S> Snapshots<S> {
         self.current.lock().clone()
     }
 
-    /// Waits until a marked (unsaved) page can be saved. The calling thread wants to change the page. It may
-    /// have guards, but holds no other pages. Returns the marks of the snapshot that saves the page, or
-    /// `None` if the thread must check the page again.
+    /// Waits until a marked (unsaved) page can be saved. The calling thread wants to change the page, and
+    /// holds no other pages except by guards (`holds_guards`). Returns the marks of the snapshot that saves
+    /// the page, or `None` if the thread must check the page again.
     pub fn await_instant(
         &self,
         pages: &impl MarkedPages,
@@ -139,7 +139,7 @@ impl<S> Snapshots<S> {
         holds_guards: bool,
     ) -> Option<Arc<SnapshotMarks<S>>> {
         let Some(marks) = self.current() else {
-            // The snapshot that marked the page (to save it) has ended, so the page loses its mark soon.
+            // The snapshot that marked the page (to save it) has ended, and removes the mark soon.
             yield_now();
             return None;
         };
@@ -147,8 +147,8 @@ impl<S> Snapshots<S> {
             return None;
         }
         let mut marking = marks.marking.lock();
-        // A thread with guards gets here only after `Marking`, because `pass` failed, so it does not wait for
-        // the end of `Marking`.
+        // In the phase `Marking`, `pass` succeeds for a thread with guards. So only threads without guards
+        // wait here for the end of `Marking`.
         while matches!(marking.phase, Phase::Marking | Phase::Instant) {
             marks.changed.wait(&mut marking);
         }
@@ -205,8 +205,9 @@ impl<S> SnapshotMarks<S> {
                 pages.await_release(page, state);
             }
         }
-        // To open a write gate (for lock-free writes), a thread must hold the page. Only threads that removed
-        // the page's mark by `pass` can hold a page now.
+        // Wait for earlier lock-free writes, on pages with an open write gate. No other gate opens now,
+        // because that needs a hold of the page, and marks prevent holds. Pages unmarked by `pass` are marked
+        // again.
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         pages.quiesce_marked(&open);

@@ -97,8 +97,8 @@ impl State {
         self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
     }
 
-    /// Returns true if a thread that wants the page must sleep until other threads release it. Returns false
-    /// if the thread can instead help with a transfer, or ask the snapshot that marked the page.
+    /// Returns true if a thread that wants the page (exclusively or shared) must sleep until its release.
+    /// Returns false if the thread can help with a transfer, or ask the snapshot that marked the page.
     #[inline]
     pub fn is_held_against(self, exclusive: bool) -> bool {
         let is_in_the_way = if exclusive { self.shared() } else { self.any(WRITER_PENDING) };

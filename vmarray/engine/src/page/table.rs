@@ -87,10 +87,11 @@ impl Lengths {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Publishes a greater length in elements. The caller holds the page of the last element.
+    /// Publishes a greater length in elements; if `is_quick`, also for the quick path (page by shift, hits
+    /// not counted). The caller holds the page of the last element.
     #[inline]
     pub fn publish(&self, len: usize, is_quick: bool) {
-        // Store `len` first: a thread that finds an element below the quick length then also sees this `len`.
+        // Store `len` before `quick`: a thread that finds an index below `quick` then also sees this `len`.
         self.len.store(len, Ordering::Release);
         if is_quick {
             // Keep the maximum, because other threads may have published elements of the next page meanwhile.
@@ -98,7 +99,8 @@ impl Lengths {
         }
     }
 
-    /// Sets another length, in elements. No other thread may use the array.
+    /// Sets another length, in elements. If `is_quick`, accesses may take the quick path (page by shift, hits
+    /// not counted). No other thread may use the array.
     #[inline]
     pub fn set(&self, len: usize, is_quick: bool) {
         self.len.store(len, Ordering::Release);

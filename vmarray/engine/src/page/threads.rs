@@ -89,8 +89,8 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // A thread that shuts a gate (forbids lock-free access) scans the hazard slots after its own full fence.
-    // Either the scan finds this slot, or the gate was shut before this fence, and this thread sees it shut.
+    // A thread that shuts a gate (forbids lock-free access) scans all hazard slots (the pages that threads
+    // access) after its full fence. Either it finds this slot, or this thread sees the gate shut.
     fence(Ordering::SeqCst);
 }
 
@@ -140,7 +140,7 @@ pub fn read_lock_free<const COUNTS: bool, R>(
     result
 }
 
-/// Runs a write as [`read_lock_free`] runs a read. The write is atomic or under the element's sequence lock.
+/// Runs a write as [`read_lock_free`] runs a read. `access` is atomic, or takes the element's sequence lock.
 #[inline(always)]
 pub fn write_lock_free<const COUNTS: bool, R>(
     entry: &Entry,
@@ -196,7 +196,7 @@ pub fn read_fenced<R>(
     })
 }
 
-/// Slow form of [`write_lock_free`], as [`read_fenced`] for reads.
+/// Slow form of [`write_lock_free`], if that failed: registers the thread, and issues a full fence.
 #[cold]
 pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*mut u8) -> R) -> Option<R> {
     fenced(counter, |slot| {
@@ -210,7 +210,7 @@ pub fn write_fenced<R>(entry: &Entry, counter: HitCounter, access: impl FnOnce(*
 }
 
 fn fenced<R>(counter: HitCounter, run: impl FnOnce(&HazardSlot) -> Option<R>) -> Option<R> {
-    // A registered thread has tried the quick access already: the gate (lock-free access) was shut.
+    // A registered thread has already tried the quick access and found the gate shut (no lock-free access).
     if LOCAL.with(|local| local.threshold.get() == REGISTERED) {
         return None;
     }
@@ -283,7 +283,7 @@ pub mod counter {
 
     static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 
-    /// Returns the number of an unused counter, or of a shared one if all are in use.
+    /// Returns an unused counter's number, a shared one if none is unused, or `UNCOUNTED` for `!counts`.
     #[inline]
     pub fn acquire(counts: bool) -> HitCounter {
         if !counts {
@@ -320,7 +320,7 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // For each kind of wait (for writes only, for all accesses): true if it finds an announced access.
+        // Returns if any hazard slot announces a write, and if any announces a read or write, of the page.
         let announced = || {
             let registry = REGISTRY.read();
             [HazardAccess::Writes, HazardAccess::All].map(|access| {

@@ -28,7 +28,7 @@ static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) 
 /// usually needs no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The registration of a waiting task in a list. The drop removes it.
+/// The registration of a waiting task in a list. Dropping this value removes the task from the list.
 #[derive(Debug)]
 pub struct Asleep {
     key: usize,

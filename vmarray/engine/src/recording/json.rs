@@ -55,7 +55,7 @@ fn write(events: &Events, now: Instant, to: &mut impl Write) -> io::Result<()> {
     for (number, device) in events.devices.iter().enumerate() {
         lines.push(name("process_name", PROGRAM + 1 + number, 0, device));
     }
-    // In each queue, work begins after all earlier work has ended.
+    // Work in a queue begins after all earlier work has ended, so keep the time when each queue becomes free.
     let mut queues: BTreeMap<QueueId, (usize, Instant)> = BTreeMap::new();
     for piece in &events.work {
         let (number, process) = (queues.len() + 1, PROGRAM + 1 + piece.device);
