@@ -419,8 +419,8 @@ impl Pager {
     fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
             let held = self.acquire_or_want(Acquisition { page, then, fetch, stream }, wants)?;
-            // Acquiring the page cleared this thread's mark `WRITER_PENDING`. If it is set now, another
-            // thread set it.
+            // Acquiring the page cleared this thread's mark `WRITER_PENDING`. A mark set now is another
+            // thread's.
             *wants = false;
             Ok(held)
         })
@@ -692,7 +692,7 @@ pub(crate) fn try_share(entry: &Entry, holder: Holder) -> Result<State, Refusal>
 impl Pager {
     /// Stores all pages of an array at its drop. Logs an error, and then returns false.
     fn stays(&self) -> bool {
-        // A leaked guard would block this forever. Other holders, such as prefetches, finish by themselves.
+        // A leaked guard never ends, so do not wait for it. All other holds end by themselves.
         let is_held = |page| {
             let state = self.table.entry(page).state(Ordering::Acquire);
             state.any(EXCLUSIVE) && state.guards() > 0

@@ -27,7 +27,7 @@ impl Channel {
         if ahead < most {
             return (most - ahead) as usize;
         }
-        // The count is only a hint, because a thread may record the use of a page late or never: recount.
+        // Threads may report uses of prefetched pages late or never, so recount the unused ones at times.
         if self.ahead.refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
             let shard = self.lock();
             let is_ahead =

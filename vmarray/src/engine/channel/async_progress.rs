@@ -266,8 +266,8 @@ impl Channel {
         for request in requests {
             match shard.work.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch)))
             {
-                // A write may join this load in two cases: the load ends without a holder, or no snapshot
-                // needs the page. The load itself holds the page, so a later snapshot waits for it.
+                // A write may join this load only if the load ends without a holder, and no snapshot still
+                // has to save the page. A later snapshot waits for the load, because the load holds the page.
                 Some((load, fetch))
                     if !request.is_write()
                         || load.then == LoadFor::Leave
@@ -315,8 +315,8 @@ impl Channel {
         if request.is_write() {
             return self.serve_held(table, request, USED);
         }
-        // The thread holds the page shared, and its gates (for lock-free access) are shut: the page stays
-        // resident, without writers.
+        // This thread holds the page shared, and the page's gates are shut (no lock-free access). So the page
+        // stays resident, without writers.
         let waker = self.serve(request, self.held_bytes(entry));
         if !self.recency() {
             self.touched(request.page);
@@ -394,7 +394,7 @@ impl Channel {
         if self.serve_long_reads(table) {
             return Stuck::Again;
         }
-        // From here on, a thread that frees a frame serves waiting requests. So check again for free ones.
+        // From here on, a thread that frees a frame serves requests. Check for frames that were freed before.
         self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         if !self.supply.free.is_empty() {
@@ -416,7 +416,7 @@ impl Channel {
         if !self.sleep_on_pages(table, pages, serving) {
             return Stuck::Again;
         }
-        // Guards hold all frames, so requests could wait forever. Wake the tasks: polls return an error.
+        // Guards hold all frames, so requests could wait forever. Wake the tasks, so that they get errors.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);

@@ -289,7 +289,7 @@ impl PageRequest {
     /// Returns the waker to call without an answer, so that the task checks the reason itself.
     pub(super) fn nudge(&self) -> Option<Waker> {
         // Take the waker instead of cloning it under the lock, because cloning is code of the program. The
-        // task stores another one at its next poll.
+        // task stores another waker at its next poll.
         let mut stage = self.stage.lock();
         let RequestStage::Waiting(known) = &mut *stage else { return None };
         Some(std::mem::replace(known, Waker::noop().clone()))

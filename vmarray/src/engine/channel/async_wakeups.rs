@@ -62,7 +62,7 @@ impl Wake for WakeupDriver {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Defer a call of this waker by the device while the thread submits other work under locks.
+        // A device may call this waker while this thread submits work under locks. Defer such a call.
         if LockScope::postpone(|| Waker::from(Arc::clone(self))) {
             return;
         }

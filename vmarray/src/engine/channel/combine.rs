@@ -218,7 +218,7 @@ impl Channel {
         if shard.work.queued.len() <= most {
             return Batch { loads: mem::take(&mut shard.work.queued), reads, requests: Vec::new() };
         }
-        // The sort is stable, so among loads of one kind, earlier ones come first.
+        // Submit prefetches (`Release`) last. The sort is stable, so other loads keep their order.
         shard.work.queued.sort_by_key(|load| load.then == LoadFor::Release);
         let rest = shard.work.queued.split_off(most);
         Batch { loads: mem::replace(&mut shard.work.queued, rest), reads, requests: Vec::new() }
@@ -265,8 +265,8 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Wake threads that sleep for one of these pages, because one must finish the transfer. No
-                // thread finishes it before it is recorded below: this thread holds the lock.
+                // Wake the threads that sleep for these pages, because one of them must finish the transfer.
+                // None can finish it before it is recorded below, because this thread holds the lock.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
@@ -308,8 +308,8 @@ impl Channel {
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<LoadResult> {
         let entry = table.entry(load.page);
         let is_shared = matches!(load.then, LoadFor::Share(_));
-        // The claim ends when a shared load ends or any load fails, and this changes the version. A
-        // successful exclusive load keeps the claim; the page only becomes resident.
+        // The claim (exclusive right to load the page) ends when a shared load ends or any load fails, and
+        // the version changes. A successful exclusive load keeps the claim; the page only becomes resident.
         let is_pending = |state: State| {
             state.version() == claimed.version()
                 && state.any(EXCLUSIVE)

@@ -148,8 +148,8 @@ impl Channel {
             let taken = match entry.try_share(page::Holder::Pin, true) {
                 Ok(before) => {
                     self.quiesce(entry, before, HazardAccess::Writes);
-                    // The page is held shared, with shut gates (no lock-free access): it stays, without
-                    // writers.
+                    // This thread holds the page shared, and its gates are shut (no lock-free access). So the
+                    // page stays, without writers.
                     let taken = request.take_kept(Some(self.held_bytes(entry)));
                     if entry.unshare(page::Holder::Pin) {
                         page::unpark(entry);

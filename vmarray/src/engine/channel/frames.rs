@@ -72,7 +72,7 @@ impl Channel {
             shard.frames.growing = true;
             have
         };
-        // Never allocate more frames than pages. If the array may grow, double their number each time.
+        // Never allocate more frames than pages. If the array may grow, double the frames each time.
         let pages = self.slot_bytes() / self.layout.page_bytes.max(1) as u64;
         let most = pages.saturating_sub(u64::from(have)).max(u64::from(have)).max(FRAMES_LEAST) as usize;
         let chunk_bytes = if have > 0 || self.is_ahead { CHUNK_BYTES } else { FIRST_CHUNK_BYTES };
@@ -116,8 +116,8 @@ impl Channel {
 
     /// Phase 1 of a miss: takes a free frame. Returns `None` only if the caller does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
-        // The search releases the lock from time to time for other threads. Resume it, for two CLOCK
-        // revolutions in all.
+        // The search for a frame releases the lock from time to time. Resume the search, for at most two
+        // CLOCK revolutions in all.
         let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
             if let Some(frame) = self.supply.free.pop() {
@@ -233,7 +233,7 @@ impl Channel {
         if let Some((ticket, is_write_back)) = shard.work.oldest_transfer() {
             self.counters.waits.add(1);
             if !shard.work.watch(ticket) {
-                // Another thread finishes this transfer, and reports its error.
+                // Another thread finishes this transfer and reports its error, so only wait here.
                 drop(shard);
                 self.await_events(key);
                 return Ok(());
@@ -247,7 +247,7 @@ impl Channel {
             }
             return Ok(());
         }
-        // Count only guards that have a frame. Another guard may belong to a thread that waits here.
+        // Count only guards with a frame: a guard without one may belong to a thread that waits here.
         let all_guarded = |shard: &Shard| !shard.frames.pages.is_empty() && shard.frames.are_all_kept(table);
         if all_guarded(&shard) {
             let has_reads = shard.frames.reserved.count() > 0;
@@ -334,8 +334,8 @@ impl Channel {
         {
             self.update_policy(&mut shard);
         }
-        // While the caller held the frame, requests of tasks may have found no frame. Serve them now, because
-        // they can wait for this page.
+        // Requests of tasks may have found no frame to take or to wait for. Now they can wait for the
+        // eviction of this page, so serve them.
         fence(Ordering::SeqCst);
         self.wake_driver();
     }
@@ -391,7 +391,7 @@ impl UnfinishedLoad<'_> {
 
 impl Drop for UnfinishedLoad<'_> {
     fn drop(&mut self) {
-        // The load failed before the entry had this frame.
+        // The load failed before the page got this frame, so release the page and the frame separately.
         if self.entry.unmap(false) {
             unpark(self.entry);
         }

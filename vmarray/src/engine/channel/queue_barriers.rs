@@ -487,7 +487,7 @@ impl HomeQueues {
                 let is_ordered = writes.all(|queue| queue.order_after(ticket).is_ok())
                     && order_other(of.fetches.first(), ticket, &mut loads.after_others[0]).is_ok();
                 if !is_ordered {
-                    // The device cannot order the queue after the ticket, so wait here, as `beside` does.
+                    // The device cannot order the queue after the ticket, so wait for the ticket here.
                     let _ = all[lane].device.wait(ticket);
                 }
             }

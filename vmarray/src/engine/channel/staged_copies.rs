@@ -78,7 +78,7 @@ struct Group {
 /// Stores the result of a submission in its copies, and wakes their owners.
 fn report_outcome(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
-        // Only the thread that removed the copy from the list sets the copy's outcome.
+        // Only the thread that removed the copy from the list sets the copy's outcome, so `set` succeeds.
         let stored = copy.outcome.set((outcome.clone(), copies.len() == 1));
         debug_assert!(stored.is_ok());
         copy.owner.unpark();
@@ -231,9 +231,9 @@ impl Channel {
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
-                    // Wake a sleeping thread of this submission, which then waits for it in the driver. If no
-                    // thread of the submission sleeps, one of them will wait there anyway, so wake the thread
-                    // of the next waiting copy instead.
+                    // Wake a sleeping thread of this submission, so that it waits for the submission in the
+                    // GPU driver. If none of these threads sleeps, one of them will wait there anyway. Then
+                    // wake the thread of the next queued copy.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

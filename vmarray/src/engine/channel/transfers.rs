@@ -264,8 +264,8 @@ impl Channel {
             }
         };
         let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
-            // Refuse a write while threads read the page's home slot (in device memory): it makes the page
-            // dirty, and the write-back to this slot would overlap with their reads.
+            // Refuse a write while threads read the page's home slot (in device memory): the write makes the
+            // page dirty, and the write-back to this slot would overlap with the reads.
             !request.is_write()
                 || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
         });
@@ -376,7 +376,7 @@ impl Channel {
                     entry.install(address);
                     entry.state(Ordering::Acquire).any(WAITED)
                 }
-                // The bit `USED` protects the page from eviction for one CLOCK revolution.
+                // Prefetched: `USED` protects the page from eviction for one CLOCK revolution.
                 LoadFor::Release => entry.install_and_release(address, AHEAD | USED),
                 LoadFor::Leave => entry.install_and_release(address, written(load.page)),
             };
@@ -404,7 +404,7 @@ impl Channel {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                    // Count the failure before the claim ends, when its owner reads the count.
+                    // Count the failure first: the owner of the claim reads the count when the claim ends.
                     self.loads.unreported_errors.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),

@@ -96,13 +96,12 @@ impl Channel {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // Clean victims are mostly pages written back earlier, so most other pages are probably dirty. Write
-        // back more than needed, so that later threads do not wait.
+        // Clean victims (pages to evict) are mostly pages written back earlier, so most other pages are
+        // probably dirty. Write back more pages than needed, so that later threads do not wait.
         let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
         let is_behind = !victims.clean.is_empty() && in_hand + shard.frames.cleaned.len() < ahead;
-        // A CLOCK revolution may find only recently used pages; the next one succeeds.
         let dirty_want = if is_behind {
             (ahead - in_hand - shard.frames.cleaned.len()).clamp(want, WRITE_BACK_PAGES_MAX.max(want))
         } else {
@@ -220,8 +219,8 @@ impl Channel {
 
     /// Removes a claimed page from the policy, and returns it as a victim.
     fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
-        // Report new pages to the eviction policy first. A late report would assign the freed frame to this
-        // page.
+        // Report new pages to the eviction policy first. A report after the removal would assign the freed
+        // frame to this page again.
         self.update_policy(shard);
         let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }

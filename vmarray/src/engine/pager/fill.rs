@@ -43,7 +43,7 @@ impl Pager {
                     run.push(claim);
                     continue;
                 }
-                // Fill the claimed pages first, because a wait with claims held could deadlock.
+                // Fill the claimed (exclusively held) pages first: to wait while holding them could deadlock.
                 self.fill_somewhere(channel, &mut run, pattern)?;
                 self.fill_in_frame(page, pattern)?;
             }
@@ -116,7 +116,7 @@ impl Pager {
                         Homeless::Busy(state) => {
                             // Zero the collected pages first: this page's holder may wait for them.
                             self.zero(channel, &mut run)?;
-                            // A claim of an absent page is exclusive, so wait exclusively for an absent page.
+                            // An absent page is taken exclusively, so wait until no thread holds it.
                             self.await_page(page, state, !state.any(RESIDENT))?;
                         }
                         Homeless::Held(held) => {

@@ -196,8 +196,8 @@ impl Pager {
             loop {
                 match self.try_own_as_found(page) {
                     Ok(found) => {
-                        // Taking a resident page clears this thread's mark `WRITER_PENDING`; an absent page
-                        // keeps it.
+                        // Taking a resident page clears this thread's mark `WRITER_PENDING`; taking an absent
+                        // page does not.
                         *wants &= matches!(found, AsFound::Absent(_));
                         return Ok(found);
                     }
@@ -271,8 +271,8 @@ impl Pager {
                 Some(_) => Ok(in_use),
             })?;
             let Some((pager, page)) = in_use else {
-                // A scatter (write by index) checks pages but does not hold them. This call makes running
-                // scatters check again.
+                // A scatter (write by index) checks pages but does not hold them, so make running scatters
+                // check again.
                 let channels = of.iter().flat_map(|(pager, _)| &*pager.channels);
                 channels.for_each(|channel| channel.queues.note_change());
                 let hold = |(pager, pages): &(&Self, Range<u64>)| {
@@ -281,7 +281,7 @@ impl Pager {
                 claimed.notes = of.iter().map(hold).collect();
                 return Ok(claimed);
             };
-            // Release all claims before the wait: the page's holder may wait for a page of the ranges.
+            // Release all claimed pages before the wait: the page's holder may wait for one of them.
             drop(claimed);
             pager.claim_home(page, Fetch::Contents)?;
             pager.release_unchanged(page);

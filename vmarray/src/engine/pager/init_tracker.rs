@@ -30,14 +30,14 @@ struct KnownPages {
 pub(super) struct Since(u64);
 
 impl InitTracker {
-    /// Begins a check that the home slots of pages (in device memory) are initialized. Returns the pages
-    /// whose slots are not known to be initialized.
+    /// Begins a check that the home slots of `pages` (in device memory) are initialized. Returns a token for
+    /// [`end`](Self::end), and the pages whose slots are not known to be initialized.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
         let known = self.known.lock();
         let mut rest = pages.clone();
         if known.losses == losses && !known.pages.is_empty() {
-            // If known pages lie only in the middle of `rest`, check all of `rest`.
+            // Cut known pages off the start and end of `rest`. Known pages in its middle are checked again.
             if known.pages.contains(&rest.start) {
                 rest.start = known.pages.end.min(rest.end);
             }

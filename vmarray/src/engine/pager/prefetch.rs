@@ -117,7 +117,7 @@ impl Pager {
         let mut frames = frames.into_iter();
         for page in wanted {
             let entry = self.table.entry(page);
-            // First use a frame whose earlier page was loaded or used by another thread.
+            // First use the frames of pages that another thread has loaded or used meanwhile.
             let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
             match entry.try_claim_absent(true) {
                 Ok(before) if before.has(HOME) => {

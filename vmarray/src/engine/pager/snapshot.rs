@@ -116,8 +116,8 @@ impl Pager {
         let mut snapshot = Snapshot { pager: self, marks, pages: 0, len: 0, making: Some(making) };
         let (pages, fixed) = snapshot.marks.mark_all(self);
         snapshot.pages = pages;
-        // A thread that adds an element holds the element's page, or waits for memory. Both are excluded
-        // while this thread has marked all pages and holds the lock.
+        // To add an element, a thread holds the element's page, or reserves memory. Both are impossible while
+        // all pages are marked and this thread holds the lock, so the length is fixed.
         snapshot.len = self.table.lengths().len();
         drop(fixed);
         Ok(snapshot)
