@@ -121,8 +121,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the devices that store the pages. The call may change the type parameter `D`, so call it before
-    /// the other methods.
+    /// Sets the devices that store the pages, and with them the type parameter `D`. Keeps all other settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         let devices = Devices::named(devices);
         let Self { len, max_len, settings, .. } = self;
@@ -166,7 +165,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the number of elements of a page. Prefer a power of two: with another length each access divides.
+    /// Sets the number of elements of a page. Prefer a power of two: other lengths cost a division per
+    /// access.
     ///
     /// If the program uses adjacent elements together, long pages use the bus better. Otherwise short pages
     /// waste less bandwidth.
@@ -279,12 +279,12 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Allows the program to [move the pages to other devices](VirtualArray::rebalance) during use.
     ///
-    /// Hits cost the same. The device of each channel (share of a device) is then wrapped in a
-    /// [mirror](crate::redundancy::Mirrored) of one device. The mirror tracks submissions and shares no
-    /// memory with other devices. So joins with other arrays, and lists of indices over several GPUs, go
-    /// through the host. Errors and statistics use the name of the first device, also after a move;
-    /// [`homes`](VirtualArray::homes) reports the current devices. Arrays with [`Placement::Mirrored`] are
-    /// always movable.
+    /// For this, the builder wraps the device of each channel (share of a device) in a
+    /// [mirror](crate::redundancy::Mirrored) with one member. A mirror shares no memory with other devices.
+    /// So joins with other arrays, and accesses by lists of indices over several GPUs, are slower: they go
+    /// through the host. Cache hits stay as fast. Errors and statistics use the name of the first device,
+    /// also after a move; [`homes`](VirtualArray::homes) reports the current devices. Arrays with
+    /// [`Placement::Mirrored`] are always movable.
     ///
     /// ```
     /// use std::sync::Arc;

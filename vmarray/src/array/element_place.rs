@@ -370,7 +370,8 @@ impl<T: Element> ElementRange<'_, T> {
     unsafe fn reader(&self, into: &mut [T]) -> impl FnOnce(*const u8) -> Option<()> {
         assert!(into.len() == self.len, "the destination must have the length of the range");
         move |frame| {
-            // Without assembly, a racy copy accesses single bytes. Rust forbids mixed-size races.
+            // Without assembly, a racy copy accesses single bytes. Rust forbids races of accesses of
+            // different sizes, so the caller must lock the page.
             if !racy::IN_ASSEMBLY {
                 return None;
             }

@@ -50,7 +50,7 @@ pub struct ExportedElements<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportedSlice {
-    /// The device of the memory, and its kind of address, such as CUDA or host.
+    /// The kind of the address, such as CUDA or host, and the device of the memory.
     pub space: AddressSpace,
     /// Address of the first element.
     pub address: u64,

@@ -12,7 +12,7 @@ use crate::setup::profile::Profile;
 
 /// Publishes statistics of an array until its pager is dropped.
 pub(super) fn begin(pager: &mut Pager, name: String, element_bytes: usize) {
-    // The publication must never own the last reference to a channel (share of a device): use weak ones.
+    // Use weak references, so that the publication never keeps a channel (share of a device) alive.
     let channels: Vec<Weak<Channel>> = pager.channels().iter().map(Arc::downgrade).collect();
     let (table, counter) = (pager.weak_table(), pager.counter());
     // Earlier arrays may have used the same hit counter, so subtract their hits.

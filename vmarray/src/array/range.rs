@@ -74,9 +74,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager().is_bulk_read(pages.end - pages.start) {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
-        // Report a short range to read-ahead, because it may be part of a sequential scan; a long range has
-        // its own prefetch. Do not report short reads that bypass the cache: the array fetches only pages
-        // that are read again, and the operating system reads ahead.
+        // A short range may be part of a sequential scan, so report it to read-ahead. A long range prefetches
+        // its own pages. A read of parts bypasses the cache, so it needs no prefetch.
         let has_parts = self.pager().has_parts_of(size_of_val(into));
         let is_followed = pages.clone().count() <= 2 && !has_parts;
         let stream = if is_followed { Stream::Follow } else { Stream::Ignore };

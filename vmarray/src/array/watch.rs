@@ -158,7 +158,7 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
 impl WatchReport {
     /// Returns the greatest of the devices' shares, and the limit to which it belongs; `None` without a known
     /// profile. If the share is near 1, this limit determines the speed, so only less work makes the program
-    /// faster. If it is far below 1, driver calls, waits, or the program itself took the time.
+    /// faster. If the share is far below 1, driver calls, waits, or the program itself took the time.
     #[must_use]
     pub fn share_of_limit(&self) -> Option<(f64, LimitedBy)> {
         let shares = self.devices.iter().flat_map(|device| {

@@ -173,7 +173,7 @@ impl<'a> Acquire<'a> {
                 }
                 refusal => {
                     if let Some(ask) = ask() {
-                        // If the page had a reserved frame, the program has evicted it since.
+                        // If this task has reserved the page's frame, the program has evicted the page since.
                         self.unreserve();
                         let request = Arc::new(PageRequest::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
@@ -248,7 +248,7 @@ impl<'a> Acquire<'a> {
             channel.combine_if_needed(table);
         }
         channel.counters.waits.add(1);
-        // If this thread takes another guard, it wakes the task. The task then checks again if it may wait.
+        // When this thread takes another guard, it wakes the task, to check if the task may still wait.
         let is_busy = |s| self.pager.is_worth_a_wait(self.page, s, self.want == Want::Exclusive);
         let asleep = park_task(table.entry(self.page), context.waker(), is_busy);
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)

@@ -147,7 +147,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             }
             Ok::<_, AcquireRefusal>(())
         };
-        // Reserve a frame only for a task that counts as a guard, because their number is limited.
+        // Reserve a frame only for a task that counts as a guard, because the number of guards is limited.
         let reserve = || is_counted.get().then(|| Ask::Reserve);
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {

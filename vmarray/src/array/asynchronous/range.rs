@@ -182,8 +182,8 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
             let entry = pager.entry(pages.start);
             let arrived = this.acquire.poll_others(context, |_, _| {
                 let state = entry.state(std::sync::atomic::Ordering::Acquire);
-                // An absent page is in transfer, or will be soon, so wait for it. A cached page may be held
-                // by other threads indefinitely.
+                // An absent page is in transfer, or will be soon, so wait for it. Do not wait for a cached
+                // page: other threads may hold it indefinitely.
                 let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
                 if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
             });
@@ -263,7 +263,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
             let entry = pager.entry(page);
             match entry.try_write_back() {
                 Ok(before) => {
-                    // Look up the frame after pinning the page, because the page could move before.
+                    // Look up the frame after pinning the page, because unpinned pages may move.
                     let frame = channel.frame_at(entry.address());
                     batch.push(Victim { page, frame, before });
                 }

@@ -178,7 +178,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // This runs after another error, which the caller reports, so ignore this result.
+        // The caller reports an earlier error, so ignore errors of the removal.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
@@ -216,8 +216,8 @@ fn store(device: &AnyDevice) -> &StoreDevice {
 }
 
 impl Files {
-    /// Creates files for `pages` pages of elements and, in a ragged array, of the starts of rows. All pages
-    /// have the same length.
+    /// Creates files for `pages[0]` pages of elements and, in a ragged array, `pages[1]` pages of row starts.
+    /// All pages have the same length.
     pub fn make(
         paths: Vec<PathBuf>,
         description: Description,
@@ -272,7 +272,7 @@ impl Files {
                 let asked = native_byte_order();
                 return Err(mismatch(path, "byte order", &description.byte_order, asked));
             }
-            // Check the shape before the element type, because a ragged array has an element type too.
+            // Check the shape first, because arrays of other shapes may have the same element type.
             shape = read(&description.shape);
             if shape.is_none() {
                 return Err(mismatch(path, "shape", &description.shape, asked));
@@ -350,8 +350,8 @@ impl Files {
         Ok(array)
     }
 
-    /// From now on, the devices treat all buffers that they allocate as scratch memory, which is not stored.
-    /// Call this after [`part`](Self::part) has returned all arrays in the files.
+    /// Makes the devices treat buffers allocated from now on as scratch memory, which is not stored. Call
+    /// this after [`part`](Self::part) has returned all arrays in the files.
     pub fn serve_work(&self) {
         self.devices().iter().for_each(|device| store(device).serve_work());
     }
