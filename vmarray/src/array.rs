@@ -356,7 +356,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.pager.read_part(page as u64, offset, bytes_of_mut(&mut value))? {
             return Ok(value);
         }
-        // The shared hold keeps the page in its frame until the value is copied.
+        // The shared hold (right to use the page) keeps the page in its frame until the value is copied.
         let share = self.share(page as u64)?;
         Ok(place.read_shared(&share))
     }
@@ -378,7 +378,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     fn set_by_value(&self, index: usize, value: T) -> Result<()> {
         if let Some(place) = self.quick_place(index) {
             // Prefetch the element's cache line for the write. Some processors prefetch only for the oldest
-            // few waiting stores, and stores to the hazard slot come first.
+            // few waiting stores, and the store that announces the access (to the hazard slot) comes first.
             place.prefetch_write();
             let done = place.write_lock_free::<false, _>(self.counter, |element| element.store(&value));
             if done.is_some() {

@@ -1,5 +1,5 @@
-//! [`Combination`]: the result of a join of index sets before its tuples are written, and its output to RAM,
-//! columns, chunks or arrays.
+//! [`Combination`]: the counted results of a join of index sets (lists of tuples with labelled columns).
+//! Writes these tuples to RAM, to separate columns, to sets of limited length, or to arrays.
 
 use std::fmt;
 use std::ops::Range;

@@ -128,15 +128,15 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
 
     /// Computes the join on the devices of `array`, and writes the results to a new array with the same
     /// devices and page length. The call does not use the elements of `array`. If both sets are in arrays
-    /// that share the handle of one GPU, the GPU reads them in place, without a copy through the host. It
+    /// that share the handle of one GPU, the GPU reads them in place, without a copy through the host. This
     /// needs 20 bytes of memory per tuple of the first set, 24 per tuple of the second, and up to 128 MiB.
     ///
     /// If a set is elsewhere, such as in a file or in RAM, the call copies it to the devices in parts. Then
     /// [`memory_bytes`](Self::memory_bytes) limits the device memory, and the [order](Self#order) of results
-    /// is by blocks. Each of several devices has a copy of the index. In three cases the host computes the
-    /// join: there is no GPU, the sets do not fit into the memory of the GPUs, or the second set has more
-    /// than 64 dimensions. See [`run`](Self::run) and [`write_to`](Combination::write_to). Other threads must
-    /// not write to the sets during the call.
+    /// is by blocks. Each device has a copy of the join's index. In three cases the host computes the join:
+    /// there is no GPU, the sets do not fit into the memory of the GPUs, or the second set has more than 64
+    /// dimensions; see [`run`](Self::run) and [`write_to`](Combination::write_to). Other threads must not
+    /// write to the sets during the call.
     ///
     /// ```
     /// use vmarray::{IndexSet, VirtualArray, index_set::{Combine, Tuples}};

@@ -12,7 +12,7 @@ pub(super) struct SetCut {
 impl SetCut {
     /// Divides `len` tuples into at least one part, each of at most `most` tuples.
     pub(super) fn of(len: usize, most: usize) -> Self {
-        // Make the parts equal: as many parts as with parts of the maximum length.
+        // Make the parts equally long, without more parts than the maximum length `most` requires.
         Self { len, step: len.div_ceil(len.div_ceil(most.max(1)).max(1)).max(1) }
     }
 

@@ -63,8 +63,8 @@ impl<D: Device> PagedIndexSet<D> {
         on_devices::column(self, self.position(dimension)?)
     }
 
-    /// Sorts the tuples by some dimensions on the devices that store them, and puts tuples with equal values
-    /// there into groups. Needs 24 bytes of device memory per tuple during the call, and 16 bytes afterwards.
+    /// Sorts the tuples by `dimensions` on the devices that store them. Tuples with equal values in all of
+    /// these dimensions form a group. Needs 24 bytes of device memory a tuple during the call, 16 afterwards.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension),

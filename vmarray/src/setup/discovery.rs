@@ -395,7 +395,8 @@ impl Discovery {
         Ok(self)
     }
 
-    /// Opens a GPU once through each backend that supports it, as devices that share its memory. For tests.
+    /// If `allow` is true, opens a GPU once for each backend that supports the GPU. These devices share the
+    /// GPU's memory. For tests.
     #[must_use]
     pub fn allow_duplicates(mut self, allow: bool) -> Self {
         self.duplicates = allow;

@@ -29,7 +29,7 @@ struct OpenCard {
     slot: CardSlot,
 }
 
-// A forked process takes none of these locks, because `inherited` returns an error from its calls first.
+// A forked process takes none of these locks, because `inherited` makes calls there fail first.
 
 /// The open GPUs. They stay open until the process ends or calls [`close_unused`]: opening takes time.
 static CARDS: Mutex<Vec<OpenCard>> = Mutex::new(Vec::new());
@@ -109,7 +109,7 @@ impl CardKey {
 }
 
 /// Closes all shared devices of the process that are not in use, and returns their number. The next array
-/// without a list of devices opens them again.
+/// without a list of devices opens them again. No effect in a forked process.
 ///
 /// Without this call, shared devices stay open until the process ends: an open GPU keeps its driver context,
 /// its compiled kernels and some threads. A device is in use while an array, a source or the program holds a
@@ -132,7 +132,7 @@ pub fn close_unused() -> usize {
         return 0;
     }
     let slots: Vec<_> = CARDS.lock().iter().map(|card| Arc::clone(&card.slot)).collect();
-    // Skip a locked list entry, because the thread that is opening its card will use it.
+    // Skip a locked list entry, because the thread that is opening the entry's card will use the card.
     let take_unused = |slot: &CardSlot| slot.try_lock()?.take_if(|device| Arc::strong_count(device) == 1);
     let unused: Vec<_> = slots.iter().filter_map(take_unused).collect();
     unused.len()
@@ -140,7 +140,7 @@ pub fn close_unused() -> usize {
 
 /// Sets the default devices of the process, for all later arrays, sources and index sets without a list of
 /// devices. An empty list restores the [devices of the machine](crate::devices). Existing arrays do not
-/// change.
+/// change. No effect in a forked process.
 ///
 /// Use this for devices with a memory limit, with driver options, or in the context of another library. Call
 /// it once, before the program creates the first array.
@@ -234,7 +234,7 @@ mod tests {
     fn devices_in_use_are_not_closed() {
         let used = shared(&key("used"), simulated).unwrap().0;
         let unused = Arc::downgrade(&shared(&key("unused"), simulated).unwrap().0);
-        // Ignore the number, because another test of the process may have closed the device.
+        // Ignore the returned number, because another test of the process may have closed the device.
         close_unused();
         assert!(unused.upgrade().is_none());
         assert!(Arc::ptr_eq(&used, &shared(&key("used"), simulated).unwrap().0));

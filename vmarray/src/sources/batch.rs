@@ -207,7 +207,7 @@ impl<T: Element> SourceCore<T> {
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while rest.pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
             let batch = self.start(channel, &mut pool, &mut rest, operation);
-            // After an error, either the host writes the remaining pages, or the operation ends.
+            // After an error stop, unless all elements get one `value`: the host can write it to the pages.
             failed = batch.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(batch) } else { Some(batch) };
             if let Some(due) = due {

@@ -79,7 +79,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
-    /// Sets the devices of the source. The call may change the type parameter `D`, so call it first.
+    /// Sets the devices of the source, and with them the type parameter `D`. Keeps all other settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,

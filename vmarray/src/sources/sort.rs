@@ -48,7 +48,7 @@ impl<T: Element> SourceCore<T> {
             };
             shares.push(ImportedShare { share, import, offset: (range.start * size_of::<T>()) as u64 });
         }
-        // The devices have imported the whole memory of the program.
+        // The devices have imported the program's whole memory, so they sort it in place.
         let memory = self.exclusive(&mut held, range);
         match work(ImportedHome { memory, shares }) {
             DeviceOutcome::Done => Ok(true),

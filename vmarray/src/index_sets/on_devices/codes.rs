@@ -141,7 +141,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         scratch(&devices, len)
     }
 
-    /// Returns the array that stores a set if both are on one device, which can then read it in place.
+    /// Returns the array that stores `set` if the devices of this value can read that array in place.
     pub fn in_place<'s, S: Tuples + ?Sized>(&self, set: &'s S) -> Option<&'s dyn OperandStore> {
         let store = set.in_array()?;
         let (own, channels) = (self.0.pager().channels(), store.pager()?.channels());
@@ -153,7 +153,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         (is_there && !is_file && channels.len() <= READ_IN_PLACE_MAX).then_some(store)
     }
 
-    /// Returns a part of a set on the devices: in place if possible, otherwise a copy.
+    /// Returns the tuples with the numbers `tuples` on the devices: in place if possible, otherwise a copy.
     pub fn rows<'s, S: Tuples + ?Sized>(
         &self,
         set: &'s S,
@@ -182,7 +182,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         Ok(DeviceRows { values: RowValues::Loaded(array), places })
     }
 
-    /// Sorts the tuples of a part of a set by some of their columns, the most significant one first.
+    /// Sorts the tuples with the numbers `tuples` by the columns `keys`, the most significant column first.
     pub fn group<'s, S: Tuples + ?Sized>(
         &self,
         set: &'s S,

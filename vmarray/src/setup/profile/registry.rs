@@ -33,8 +33,8 @@ fn key(info: &DeviceInfo) -> String {
 }
 
 impl Profile {
-    /// Returns the profile of a device. If neither this process nor a file has it, the call measures it, and
-    /// blocks for less than a second. From then on the device uses the copy routes of the profile.
+    /// Returns the profile of a device. If neither this process nor a file has the profile, the call measures
+    /// the device for less than a second. From then on the device uses the copy routes of the profile.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device) if the device cannot allocate memory, or if a copy fails.

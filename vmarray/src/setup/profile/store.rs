@@ -45,7 +45,7 @@ fn open_at<'a>(folder: &Path, info: &'a DeviceInfo) -> Option<Kept<'a>> {
 }
 
 impl Kept<'_> {
-    /// Returns the stored profile with this key, or `None`.
+    /// Returns the stored profile with this key, or `None`. Logs an error if the file cannot be read.
     pub fn load(&self, key: &str) -> Option<Profile> {
         read(&self.folder, key).unwrap_or_else(|error| {
             crate::base::trace::not_kept("the profile", self.info, &error);
@@ -53,7 +53,7 @@ impl Kept<'_> {
         })
     }
 
-    /// Stores a profile under a key.
+    /// Stores a profile under a key. Logs an error if the file cannot be written.
     pub fn keep(&self, key: &str, profile: &Profile) {
         if let Err(error) = write(&self.folder, key, profile) {
             crate::base::trace::not_kept("the profile", self.info, &error);

@@ -15,7 +15,7 @@ where
     V: View<'a, Shape: BoxShape<N>>,
     R: Boundary<V::Element, N>,
 {
-    /// Runs a closure for each box of `boxes`, in order. The closure gets the box and the elements of its
+    /// Runs a closure for each box of `tiles`, in order. The closure gets the box and the elements of its
     /// window, in row-major order. The window is the box, enlarged by `halo` elements at both ends of each
     /// axis. The call prefetches the next window.
     ///

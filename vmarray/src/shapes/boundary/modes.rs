@@ -203,7 +203,7 @@ impl Unchecked {
     /// Creates the mode that checks nothing.
     ///
     /// # Safety
-    /// The program passes only positions inside of the view to views with this mode, and to the mode.
+    /// The program passes only positions inside of the view, to views with this mode and to the mode itself.
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())

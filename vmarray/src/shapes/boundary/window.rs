@@ -47,7 +47,7 @@ impl<T: Element> Axis<T> {
                 BoundaryPlace::Value(value) => values.push((at, value)),
             }
         }
-        // An element may occur in the window only beyond the view's edges. Read it to its first place.
+        // Read an element that occurs only beyond the view's edges once, to its first place in the window.
         let shown = |element: usize| {
             let at = element.cast_signed().checked_sub(origin)?;
             inside.contains(&at.cast_unsigned()).then(|| at.cast_unsigned())

@@ -53,8 +53,8 @@ impl<T: Element, const N: usize> NdArray<T, N> {
 }
 
 impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
-    /// Sets the devices that store the elements. The call may change the type parameter `D`, so call it
-    /// before the other methods.
+    /// Sets the devices that store the elements, and with them the type parameter `D`. Keeps all other
+    /// settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> NdBuilder<T, N, E> {
         let elements = self.elements.devices(devices);
         NdBuilder { shape: self.shape, layout: self.layout, elements }

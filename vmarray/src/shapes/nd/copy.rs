@@ -111,7 +111,7 @@ fn change<T: Element, D: Device, const N: usize>(
         |page: &mut ExclusiveHold<'_>, piece| {
             if piece.whole && geometry.tiling.is_some_and(|tiling| shape::volume(&piece.extent) < tiling.len)
             {
-                // Clear the whole page first, because devices must read padding as zeroes.
+                // Clear the whole page first: padding (beyond the array's edges) must read as zeroes.
                 page.bytes().fill(0);
             }
             run(cast_slice_mut(page.bytes()), piece);

@@ -60,9 +60,9 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 }
 
-/// A guard of a tile (a page of a tiled array) in the cache. It dereferences to all elements of the page in
-/// row-major order, including the padding, which its drop sets to zero. Otherwise it behaves like a
-/// [`PageRef`] or [`PageMut`].
+/// A guard of a tile (a page of a tiled array) in the cache: a [`PageRef`] or [`PageMut`] that dereferences
+/// to all elements of the page in row-major order, including padding. The drop of a mutable guard sets the
+/// padding to zero.
 ///
 /// ```
 /// use vmarray::{nd::Tile, prelude::*};

@@ -133,7 +133,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Tiles { shape, extent, counts, next: 0, end: shape::volume(&counts) }
     }
 
-    /// Runs a closure for each box of `boxes`, in order. The closure gets the box and a copy of its elements
+    /// Runs a closure for each box of `tiles`, in order. The closure gets the box and a copy of its elements
     /// in row-major order.
     ///
     /// The call prefetches the next boxes, and holds no lock while the closure runs. `mode` determines if the

@@ -45,8 +45,8 @@ impl<T: Element> RaggedArray<T> {
 }
 
 impl<T: Element, D: Device> RaggedBuilder<T, D> {
-    /// Sets the devices that store elements and offsets. The call may change the type parameter `D`, so call
-    /// it before the other methods.
+    /// Sets the devices that store elements and offsets, and with them the type parameter `D`. Keeps all
+    /// other settings.
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
         let devices: Vec<Arc<E>> = devices.into_iter().collect();
         let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));

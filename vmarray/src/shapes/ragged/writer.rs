@@ -142,7 +142,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Makes the arrays long enough for `elements` more elements in `rows` more rows.
     fn grow(&self, elements: usize, rows: usize) -> Result<()> {
         let mut store = self.store.write();
-        // This thread has the exclusive lock, so no other is writing, and all reserved rows are written.
+        // The exclusive lock keeps all other threads from writing, so all reserved rows are written.
         let end = Self::end(*self.next.lock(), elements, rows)?;
         store.offsets.reserve(end.row + 1)?;
         store.elements.reserve(end.element)
