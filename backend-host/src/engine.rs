@@ -156,7 +156,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Allocates host memory.
+    /// Allocates `bytes` bytes of host memory, page-locked or pageable.
     pub fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.registry.allocate_host(bytes, kind)
     }
@@ -239,7 +239,7 @@ impl<M: Storage> Engine<M> {
         }
     }
 
-    /// Calls `waker` when a submission is done.
+    /// Calls `waker` when a submission is done; at once if it is done already or unknown.
     pub fn wake(&self, ticket: Ticket, waker: Waker) {
         match self.registry.queue_of("wake", ticket) {
             Ok(Some(lane)) => lane.wake_at(ticket.value, waker),
@@ -271,8 +271,8 @@ impl<M: Storage> DirectReads for Engine<M> {
             .check_device(OPERATION, from, into.len() as u64)
             .and_then(|()| known.buffer(OPERATION, from.buffer()).cloned());
         drop(known);
-        // Enter the pool, as each queued request does: a thread that must stop all work waits until all have
-        // left.
+        // Lock the pool's gate (`enter`), as each queued request does, so a thread that locks the gate to
+        // stop all work also waits for this read.
         let _inside = self.pool.enter();
         // SAFETY: the range was checked to be inside the memory, which is kept alive here.
         self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))

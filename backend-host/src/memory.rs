@@ -51,7 +51,7 @@ impl Map {
         if bytes == 0 {
             return Ok(Self { map: None, shift: 0, bytes });
         }
-        // The system aligns the map to small pages only. The extra addresses cost no memory.
+        // A map is aligned to small pages only, so map more, to start at a huge page. This costs no memory.
         let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
         let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let map = MmapRaw::from(options.len(length).map_anon()?);
@@ -149,7 +149,7 @@ impl Wiping {
     }
 }
 
-/// Small intermediate buffer of a kernel. Its drop always wipes it, because that is cheap.
+/// Small intermediate buffer of a kernel. The drop always wipes the buffer, because that is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Passage<T: bytemuck::Zeroable + Copy>(pub Vec<T>);
 

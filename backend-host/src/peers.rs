@@ -61,7 +61,7 @@ impl<M: Storage, Q, S> Peers<M, Q, S> {
         self.0.write().retain(|peer| !std::ptr::eq(peer.registry.as_ptr(), Arc::as_ptr(registry)));
     }
 
-    /// Locks the list for reading, and returns all live devices. The caller must not lock a memory table.
+    /// Locks the list for reading; returns all live devices. The caller must not have locked a memory table.
     pub fn members(&self) -> Members<'_, M, Q, S> {
         let list = self.0.read();
         let alive = list.iter().filter_map(|peer| Some((peer.registry.upgrade()?, peer.state.upgrade()?)));
@@ -114,7 +114,7 @@ pub(crate) struct KnownMemory<'a, M, Q> {
 }
 
 impl<'a, M: Storage, Q> KnownMemory<'a, M, Q> {
-    /// Returns the memory that a request to the device `registry` may use.
+    /// Returns the memory that a request to the device `registry` may use; `None` if `all` lacks this device.
     pub fn among(registry: &HandleTable<M, Q>, all: &'a [MemoryGuard<'a, M, Q>]) -> Option<Self> {
         let own = all.iter().find(|(member, _)| std::ptr::eq(*member, registry))?;
         Some(Self { own: &own.1, others: all })

@@ -135,8 +135,8 @@ impl Pool {
         let _ = self.gate.set(gate);
     }
 
-    /// Locks the lock of [`pass_through`](Self::pass_through) for reading, if there is one: a request is
-    /// about to run.
+    /// Locks the gate of [`pass_through`](Self::pass_through), if there is one, for reading. A request runs
+    /// while the caller keeps the lock.
     pub fn enter(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.gate.get().map(|gate| gate.read())
     }

@@ -131,7 +131,7 @@ impl<M: Storage> Copies<M> {
 
     /// Number of bytes that the copies move.
     pub fn bytes(&self) -> u64 {
-        // Each length is at most the length of an allocation, but the sum of many lengths may overflow.
+        // Saturate: each length is at most that of an allocation, but the sum of many lengths may overflow.
         self.as_slice().iter().map(CheckedCopy::bytes).fold(0, u64::saturating_add)
     }
 

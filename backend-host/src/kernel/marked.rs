@@ -58,7 +58,7 @@ impl Marked {
         self.words.extend_from_slice(words);
     }
 
-    /// Calls `put` for the first `wanted` matches, chunk by chunk, with the number of earlier matches.
+    /// Calls `put` with lists of the first `wanted` matches, and the number of matches in earlier lists.
     pub fn each_list(&self, wanted: usize, mut put: impl FnMut(usize, &[u64])) {
         let mut block = [0; LISTED];
         let (mut words, mut first, mut done) = (&self.words[..], self.first, 0);
@@ -97,7 +97,7 @@ fn list_here(words: &[u64], first: u64, into: &mut [u64; LISTED]) -> (usize, usi
         let Some(places) = into[next..].first_chunk_mut::<{ 64 + SPARE }>() else { return (used, next) };
         let matches = word.count_ones() as usize;
         if matches <= SPARE {
-            // Always write half or all of the spare entries, which gives the loop a fixed length.
+            // Write entries by halves of `SPARE`, even beyond the matches, so the loop has a fixed length.
             let mut rest = *word;
             for places in
                 places.as_chunks_mut::<{ SPARE / 2 }>().0.iter_mut().take(matches.div_ceil(SPARE / 2))

@@ -83,8 +83,8 @@ impl Matcher {
         /// an overflow.
         macro_rules! count_dense {
             (u8, $fields:ident, $value:ident) => {{
-                // Use 64 byte counters: the compiler vectorises them, but not a loop with a single byte
-                // counter.
+                // Use 64 counters of one byte each: the compiler vectorises these, but not a loop with a
+                // single such counter.
                 const LANES: usize = 64;
                 let (rows, rest) = $fields.as_chunks::<LANES>();
                 let mut matches = rest.iter().filter(|field| field[0] == $value).count() as u64;

@@ -26,7 +26,7 @@ pub(super) struct FieldSearch<'a, M> {
 }
 
 impl<M: Storage> FieldSearch<'_, M> {
-    /// Searches a part of the elements on this thread. Stops if the part is no longer needed.
+    /// Searches a part on this thread. Stops early if the search needs no more of the part's matches.
     pub fn part(&self, part: &WavePart<'_>, found: &mut WaveMatches) -> Result<()> {
         let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
         let mut block = Passage::default();

@@ -74,8 +74,8 @@ impl WaveMatches {
         Ok(())
     }
 
-    /// Counts the matches of a block, and lists them until the list is full. `list` writes all given entries
-    /// except the last `spare` entries, which it may overwrite with arbitrary values.
+    /// Counts `matches` matches of a block, and calls `list` for as many as fit, until `room` are listed in
+    /// all. `list` may write arbitrary values to the last `spare` entries.
     pub fn list_block(
         &mut self,
         operation: &'static str,
@@ -131,7 +131,7 @@ impl WavePart<'_> {
 /// A search over elements, in waves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
-    /// Number of elements to search. `stride` is the number of bytes that the search reads for each element.
+    /// Number of elements to search. For each element the search reads `stride` bytes.
     pub count: u64,
     pub stride: u64,
     pub limit: u64,
@@ -151,11 +151,11 @@ impl Waves {
         let mut totals = Totals::default();
         let mut next = 0;
         let wave_bytes_max = 2 * SEARCH_PART_BYTES * crew.width() as u64;
-        // If the list is long enough for all elements, no wave can end early, so use the longest waves.
+        // If the list is long enough for all elements, the search cannot end early, so use the longest waves.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<WaveMatches>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
-        // First process waves that list matches. A wave limits the memory for indices, and the search can end
-        // after it.
+        // First list matches in waves (batches of elements). So the indices of one wave limit the memory, and
+        // the search can end after each wave.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
@@ -193,7 +193,7 @@ impl Waves {
         (look, put): (&Look<'_>, &Put<'_>),
     ) -> Result<()> {
         let room = self.limit - totals.listed;
-        // Use twice as many parts as threads: one late thread then delays the wave less.
+        // Use twice as many parts as threads, so a late thread delays the wave less.
         let parts = if crew.width() == 1 { 1 } else { buffers.len() as u64 };
         let per_part = (range.end - range.start).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
         let parts = (range.end - range.start).div_ceil(per_part) as usize;

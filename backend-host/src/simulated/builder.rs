@@ -84,7 +84,7 @@ impl SimulatedDeviceBuilder {
         }
     }
 
-    /// Sets the size of the device memory in bytes; 1 GiB by default. It takes RAM when first used.
+    /// Sets the size of the device memory in bytes; 1 GiB by default. The memory takes RAM when first used.
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
         self
@@ -141,7 +141,7 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Links the device to all devices of a fabric. Without a fabric it cannot access other devices' memory.
+    /// Links the device to all devices of a fabric. By default a device cannot access other devices' memory.
     ///
     /// ```
     /// use backend_api::{Device, Reach};
@@ -184,7 +184,7 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Enables the [trace](SimulatedDevice::trace), which grows with each submission.
+    /// Enables the [trace](SimulatedDevice::trace) if `trace` is true. It grows with each submission.
     pub fn trace(mut self, trace: bool) -> Self {
         self.settings.trace = trace;
         self

@@ -48,7 +48,7 @@ impl Routes {
     }
 
     fn by_table(&self, transfers: &[Transfer]) -> Option<Route> {
-        // Saturate here, because the check of the request has already refused an overflow.
+        // Saturation never happens, because the check of the request has already refused an overflow.
         let bytes = transfers.iter().fold(0_u64, |sum, transfer| sum.saturating_add(transfer.bytes()));
         let routing = self.routing();
         if transfers.iter().all(|transfer| matches!(transfer, Transfer::Upload { .. })) {

@@ -171,7 +171,7 @@ impl Schedule {
         }
     }
 
-    /// Makes later submissions to `queue` start after `ticket`.
+    /// Makes later submissions to `queue` start after the work of `ticket` is done.
     pub fn order_after(&mut self, queue: QueueId, ticket: Ticket) {
         let finish_ns = self.finish_ns(ticket).unwrap_or(self.now_ns);
         if let Some(clock) = self.queues.get_mut(&queue) {
@@ -198,7 +198,7 @@ impl Schedule {
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         self.submissions += 1;
-        // The fault plan counts this submission, and may make it fail.
+        // Ask the fault plan, which counts this submission, if the submission must fail.
         let strike = Operation::of_name(operation)
             .and_then(|operation| self.settings.plan.strike(operation, Some(queue)));
         let failure = match strike {
@@ -305,7 +305,7 @@ impl Schedule {
         }
         let outcome = match failure {
             None => {
-                // Use a copy of the generator, because this call must not change later delays and failures.
+                // Copy the random generator, because this call must not change later delays and failures.
                 self.chance.clone().litter_left_out(&work);
                 let outcome = work.run(Crew::Alone);
                 if is_broken {

@@ -47,8 +47,8 @@ fn checksum(page: u64, bytes: &[u8]) -> u64 {
 }
 
 impl<M: Storage> ChecksummedMemory<M> {
-    /// Creates memory over `below`. If `has_sums` is true, it verifies each page by a checksum. If the memory
-    /// can grow, a partial last page has no checksum.
+    /// Creates memory over `below`. If `has_sums` is true, reads verify each page by a checksum. If
+    /// `may_grow` is true, a partial last page has no checksum.
     pub fn new(below: M, has_sums: bool, may_grow: bool) -> Self {
         let end = Some(below.bytes()).filter(|_| !may_grow);
         let groups = || (0..GROUPS).map(|_| RwLock::default()).collect();

@@ -106,7 +106,7 @@ impl FromIterator<Arc<dyn Device>> for Tier {
 
 impl Tier {
     /// Creates a tier that uses the whole memory of these GPUs. To combine several types of devices, collect
-    /// an iterator of `Arc<dyn Device>`:
+    /// an iterator of `Arc<dyn Device>` to a tier.
     #[must_use]
     pub fn new<D: Device>(cards: impl IntoIterator<Item = Arc<D>>) -> Self {
         cards.into_iter().map(|card| card as Arc<dyn Device>).collect()

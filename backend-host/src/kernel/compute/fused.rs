@@ -137,7 +137,7 @@ impl Numbers {
         Sum { count, integers, floats: [0.0; LANES] }
     }
 
-    /// Updates the minimum and maximum in `extremes` with `count` numbers, starting at index `first`.
+    /// Updates the minimum and maximum (if `wanted`) in `extremes` with `count` numbers from `first` on.
     ///
     /// # Safety
     /// The requirements of [`sum`](Self::sum).

@@ -15,7 +15,7 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// Converts a condition that compares one field with literals to an interval; `None` for any other.
+    /// Converts a condition that compares one field with literals to an interval; otherwise returns `None`.
     pub fn of(program: &Program, condition: Value) -> Option<Self> {
         Self::within(program, condition.into(), &mut 64)
     }

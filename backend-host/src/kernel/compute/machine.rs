@@ -111,8 +111,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         }
     }
 
-    /// Evaluates the program block by block. After each block, calls `body` with the index of its first
-    /// element and the number of its elements. `body` can end the loop.
+    /// Evaluates the program for elements `first..end`, block by block. After each block, calls `body` with
+    /// the block's first element and its number of elements. `body` returns false to end the loop.
     pub fn each_block(
         &mut self,
         first: u64,
@@ -257,7 +257,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         }
     }
 
-    /// Counts the matches of the evaluated block, and appends their indices to the list until it is full.
+    /// Counts the matches of the evaluated block of `lanes` elements from `first` on. Lists their indices
+    /// until `found` has `room` indices.
     pub fn find(
         &self,
         predicate: Value,
@@ -270,12 +271,12 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         found.list_block(OPERATION, count_true(mask), (room, SPARE), |into| list_true(mask, first, into))
     }
 
-    /// Adds the evaluated values of a block to `sum`, except values whose `filter` is false.
+    /// Adds the values of the block's `lanes` elements to `sum`, except values whose `filter` is false.
     pub fn sum(&self, value: Value, filter: Option<Value>, lanes: usize, sum: &mut Sum) {
         sum.add(self.filtered(value, filter, lanes));
     }
 
-    /// Updates the minimum and maximum in `extremes` with the evaluated values of a block.
+    /// Updates the minimum and the maximum (if `wanted`) in `extremes` with the values of an evaluated block.
     pub fn extremes(
         &self,
         (value, filter): (Value, Option<Value>),
@@ -309,8 +310,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
             } else if stride > width && memory.address().is_some() {
                 self.store_fields(store, source, width, first, lanes)?;
             } else {
-                // If the stores write only a part of the elements, load the elements first, and store them
-                // whole.
+                // Load whole elements, change their stored fields, and write the elements after the last
+                // change.
                 self.load_block(source, first, lanes)?;
                 self.store_in_block(store, source, width, lanes);
                 let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);

@@ -40,7 +40,7 @@ pub(super) fn count_true(mask: &[u8]) -> u64 {
 fn count_here(mask: &[u8]) -> u64 {
     let (words, rest) = mask.as_chunks::<8>();
     let mut sum = rest.iter().map(|&one| u64::from(one)).sum();
-    // The eight bytes of a word are eight separate sums. 255 additions of 1 do not overflow a byte.
+    // Each byte is 0 or 1. A word sums its eight bytes separately: 255 additions overflow no byte.
     for words in words.chunks(255) {
         let bytes = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
         sum += bytes.to_ne_bytes().into_iter().map(u64::from).sum::<u64>();
@@ -198,7 +198,7 @@ impl NumberCounts {
         Self { bins, banks: std::array::from_fn(|_| vec![0; bins]) }
     }
 
-    /// Histogram: counts each selected number. Ignores numbers that are not below the number of bins.
+    /// Histogram: counts numbers whose `filter` is 1. Ignores numbers that are not below the number of bins.
     pub fn add(&mut self, values: &[u32], filter: Option<&[u8]>) {
         let banks = self.banks.each_mut().map(|bank| &mut bank[..self.bins]);
         match filter {
@@ -322,7 +322,7 @@ fn extremes_here(
 }
 
 impl ThreadExtremes {
-    /// Updates the minimum and maximum with a block of values, whose first element has the index `first`.
+    /// Updates the minimum and the maximum (if `wanted`) with a block of values from the index `first` on.
     pub fn add(&mut self, column: FilteredColumn<'_>, first: u64, wanted: (bool, bool)) {
         let extremes = self;
         wide!(extremes_here(
@@ -330,8 +330,8 @@ impl ThreadExtremes {
         ));
     }
 
-    /// Updates the minimum and maximum with `ends`, the least and the greatest of `count` numbers. `place`
-    /// returns the index of a number among them.
+    /// Updates the minimum and the maximum (if `wanted`) with `ends`, the least and the greatest of `count`
+    /// numbers. `place` returns the index of a number among them.
     #[inline(always)]
     pub fn take<T: Number>(
         &mut self,

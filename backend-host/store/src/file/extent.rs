@@ -91,14 +91,14 @@ impl Extent {
                 let bytes = (end - at).min(Self::BLOCK_BYTES as u64) as usize;
                 // SAFETY: the block has at least this length, and belongs to this function.
                 let read = unsafe { self.file.read(OPERATION, at, block.0.as_mut_ptr(), bytes) };
-                // Zero a block that cannot be read as well, because a write often succeeds nevertheless.
+                // Also zero a block that cannot be read, because writing it often succeeds nevertheless.
                 if read.is_err() || block.0[..bytes].iter().fold(0, |all, byte| all | byte) != 0 {
                     block.0[..bytes].fill(0);
                     outcome = outcome.and(self.write_zeroes(OPERATION, at, &block.0[..bytes]));
                 }
             }
             if range.end > length {
-                // Data behind the truncation may still be on the drive, but cannot be wiped.
+                // Data beyond the end of the truncated file may still be on the drive, but cannot be wiped.
                 outcome = outcome.and(Err(self.file.truncated(OPERATION, length)));
             }
         }

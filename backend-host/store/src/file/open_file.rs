@@ -99,7 +99,7 @@ impl OpenFile {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // Check the length first. A write beyond the end would hide the loss by zeroes.
+        // Check for a truncation first: a write beyond the end would replace the lost part by zeroes.
         let length = self.file.with(|file| Ok(file.metadata()?.len()));
         if length.map_err(|cause| failed(operation, offset, &cause))? < offset + bytes as u64 {
             return Err(self.truncated(operation, offset));

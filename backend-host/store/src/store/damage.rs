@@ -152,7 +152,7 @@ impl Shape {
             ProgramEnd::Torn,
         ];
         let end = ends[random.index(ends.len())];
-        // A record that spans several blocks needs many pages.
+        // This test tears only records of several blocks, which need many pages.
         let (lengths, pages_least) = if end == ProgramEnd::Torn { (2, 400) } else { (7, 1) };
         let page_bytes = [16, 100, 512, 1000, 4096, 8192, 20_000][random.index(lengths)];
         let pages_most = pages_least + random.index(60) as u64;
@@ -169,7 +169,7 @@ impl Shape {
             change(&volume, &mut random, &mut now, pages_most);
             volume.set_note([commit, 7, commit * commit]).unwrap();
             if random.index(6) == 0 {
-                // New metadata makes the commit write the map.
+                // New metadata makes the commit write the map of all pages instead of a record.
                 volume.set_metadata(&commit.to_le_bytes()).unwrap();
             }
             volume.sync().unwrap();

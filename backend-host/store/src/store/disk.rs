@@ -218,7 +218,7 @@ impl Disk for FileDisk {
                 let cause = io::Error::last_os_error();
                 match cause.raw_os_error() {
                     Some(libc::EINTR) => {}
-                    // Without this call the system reports a full disk only on a write.
+                    // The file system lacks this call, so it reports a full disk only on a write.
                     Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => break,
                     _ => return Err(cause),
                 }

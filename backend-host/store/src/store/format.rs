@@ -135,7 +135,7 @@ impl CommitId {
 }
 
 pub(super) fn random() -> u64 {
-    // The hasher's state has a random seed from the operating system.
+    // The hasher's state has a random seed from the operating system, so its hash is a random number.
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 
@@ -289,7 +289,7 @@ impl Superblock {
         if self.version == 2 { self.id } else { checksum(self.id, &self.epoch.to_le_bytes()) }
     }
 
-    /// Returns the disk offsets of the superblock's two copies; the first is the one this generation writes.
+    /// Returns the disk offsets of the superblock's two copies. This generation writes the first offset.
     pub fn offsets(&self) -> [u64; 2] {
         let offsets = [0, SUPERBLOCK_BYTES as u64];
         if self.generation % 2 == 1 { offsets } else { [offsets[1], offsets[0]] }
@@ -376,7 +376,7 @@ impl Record {
         found == Some(number) && body.ends_with(&before.to_le_bytes())
     }
 
-    /// Decodes a log record. Returns the record and its checksum; `None` if it is incomplete or damaged.
+    /// Decodes a log record. Returns the record and its checksum; `None` if incomplete or damaged.
     pub fn decode(bytes: &[u8], seed: u64, version: u32) -> Option<(Self, u64)> {
         let mut reader = Reader(bytes);
         let (_, flags, number, count) = (reader.u32()?, reader.u32()?, reader.u64()?, reader.u64()?);
@@ -417,7 +417,7 @@ pub(super) struct BlockChecksums {
 impl BlockChecksums {
     const FIRST_BITS: u32 = 9;
 
-    /// Returns the disk layout of block checksums; `None` if the pages have only one block.
+    /// Returns the disk layout of block checksums; `None` if the store has none, as for pages of one block.
     pub fn of(superblock: &Superblock, place_bytes: u64) -> Option<Self> {
         let is_long = superblock.page_bytes > BLOCK_BYTES as u64;
         let has_sums = superblock.version >= 3 && superblock.has_checksums && is_long;
@@ -441,7 +441,7 @@ impl BlockChecksums {
     }
 
     /// The places (page-sized ranges of the disk) with the block checksums of all places in the same segment
-    /// as `place`.
+    /// (range of places) as `place`.
     pub fn area(&self, place: u64) -> Range<u64> {
         let Range { start, end } = Self::segment(place);
         start..start + ((end - start) * self.bytes() as u64).div_ceil(self.place_bytes)

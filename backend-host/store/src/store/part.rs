@@ -36,20 +36,20 @@ pub(super) struct PageShare {
 }
 
 impl PageShare {
-    /// Converts a page number in this share to the page number in the store.
+    /// Converts a page number in this share (the pages of one buffer) to the page number in the store.
     pub fn page(self, page: u64) -> u64 {
         let (turn, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let group = turn.saturating_mul(self.shares).saturating_add(self.number);
         group.saturating_mul(GROUP_PAGES).saturating_add(at)
     }
 
-    /// Number of pages that the store needs so that this share has `pages` pages.
+    /// Number of pages that the store needs so that this share (the pages of one buffer) has `pages` pages.
     pub fn pages_of_store(self, pages: u64) -> u64 {
         pages.checked_sub(1).map_or(0, |last| self.page(last).saturating_add(1))
     }
 
-    /// Iterates over this share's pages from page `first` of the share on. Yields their numbers in the store,
-    /// which has `pages_of_store` pages.
+    /// Iterates over this share (the pages of one buffer) from its page `first` on. Yields page numbers in
+    /// the store, which has `pages_of_store` pages.
     pub fn pages_from(self, first: u64, pages_of_store: u64) -> impl Iterator<Item = u64> {
         (first..).map(move |page| self.page(page)).take_while(move |page| *page < pages_of_store)
     }

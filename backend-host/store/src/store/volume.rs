@@ -78,7 +78,7 @@ pub(crate) struct Volume {
     note: Mutex<CommitMetadata>,
     groups: Box<[RwLock<Changed>]>,
     /// Lock between writes and commits. A thread that changes several pages, or one page in several steps,
-    /// locks it for reading. A commit locks it for writing while it collects the changes.
+    /// locks `gate` for reading. A commit locks `gate` for writing while it collects the changes.
     pub gate: Arc<RwLock<()>>,
     space: Mutex<Space>,
     commit: Mutex<CommitState>,
@@ -248,7 +248,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads a range of bytes. Passes it to a closure in parts, each with its offset in the range.
+    /// Reads `bytes` bytes at `offset`. Passes them to `take` in parts, each with its offset in the range.
     pub fn read(
         &self,
         operation: &'static str,
@@ -368,8 +368,8 @@ impl Volume {
         }
     }
 
-    /// Writes a range of bytes, which a closure provides in parts, each by its offset in the range. After an
-    /// error some pages are written, and the other pages are unchanged. A caller that can run concurrently
+    /// Writes `bytes` bytes at `offset`. `give` fills them in parts, each by its offset in the range. After
+    /// an error some pages are written, and the other pages are unchanged. A caller that can run concurrently
     /// with a commit locks [`gate`](Self::gate) for reading. Then no commit begins between the write of a
     /// page and the update of the page table.
     ///
@@ -417,7 +417,7 @@ impl Volume {
         let (mut at, end) = (range.start / length, range.end.div_ceil(length));
         while at < end {
             let here = word(at);
-            // Extend the run while the next page is also adjacent on the disk.
+            // Extend the range to read while the next page is also adjacent on the disk.
             let mut next = at + 1;
             while next < end && here != 0 && self.are_packed() && word(next) == here + (next - at) as u64 {
                 next += 1;

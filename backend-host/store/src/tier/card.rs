@@ -76,8 +76,8 @@ impl fmt::Debug for TierCard {
 }
 
 impl TierCard {
-    /// Allocates slots (memory for one page of `page_bytes` bytes each) on a device: at most `bytes` bytes in
-    /// all, and at most its free memory.
+    /// Allocates slots (memory for one page of `page_bytes` bytes each) on a device: at most `bytes_max`
+    /// bytes in all, and at most the device's free memory.
     pub fn new(
         device: &Arc<dyn Device>,
         number: u32,

@@ -127,7 +127,7 @@ impl TierEntry {
         self.writers -= 1;
         match slot {
             Some(slot) if self.writes == write => {
-                // This write got the slot, so no earlier write is running: that write would have got it.
+                // No earlier write runs: this write took the slot, which an earlier write would have taken.
                 debug_assert_eq!(
                     (self.writers, self.state),
                     (0, State::Nowhere),

@@ -54,8 +54,8 @@ impl Volume {
     pub(super) fn expect_superblock(&self, commit: &CommitState) -> Result<()> {
         let mut block = [0; SUPERBLOCK_BYTES];
         let [own, _] = commit.stored.offsets();
-        // Only a readable superblock with other contents proves that another program replaced the file. After
-        // a failed write the contents are unknown.
+        // Only a readable superblock with other contents proves that another program replaced the file. So
+        // skip this check after a failed write, which leaves the contents unknown (`needs_map`).
         let is_known = !commit.needs_map && self.disk.read_at(own, &mut block).is_ok();
         if is_known && Superblock::decode(&block).is_ok_and(|found| found != commit.stored) {
             let detail = "another program has replaced the contents of the file while it was open";
@@ -171,7 +171,7 @@ impl Volume {
             Prepared::Map { superblock, map, longer } => {
                 let log_before = (commit.stored.log_place, commit.stored.log_bytes);
                 self.complete_superblock(commit, *superblock);
-                // Flush before the log is overwritten, because the other superblock still refers to it.
+                // Flush the second superblock copy: the old copy refers to the log that records overwrite.
                 let _ = self.flush(commit);
                 let before = std::mem::replace(&mut commit.map, map);
                 if before.is_empty() || commit.spare.is_some() {
@@ -334,7 +334,7 @@ impl Volume {
             map_checksum: if place.is_some() { checksum(commit.stored.id, &bytes) } else { 0 },
             log_place,
             log_bytes,
-            // Skip a number, because a record whose write failed may be at the start of the log.
+            // Skip a number: a record with the next number, whose write failed, may be in the log.
             first_record: commit.next_record + 1,
             epoch: random(),
             commit: id,

@@ -66,8 +66,8 @@ impl LogReader<'_> {
         Ok(())
     }
 
-    /// Returns true if record `next` begins after the last complete record, which has the checksum `before`.
-    /// Then the last complete record and its pages are durable.
+    /// Returns true if record `next` begins at `end`, after the last complete record, whose checksum is
+    /// `before`. Then the last complete record and its pages are durable.
     pub fn is_followed(&self, end: u64, next: u64, before: u64) -> Result<bool> {
         if self.version == 2 || end >= self.bytes {
             return Ok(false);

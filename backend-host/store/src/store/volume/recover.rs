@@ -184,7 +184,7 @@ pub struct StoreReport {
     pub page_bytes: u64,
     /// Number of free bytes in the store's file.
     pub free_bytes: u64,
-    /// Number of each damaged page, with a description of the damage.
+    /// The damaged pages: the number of each page, with a description of the damage.
     pub damaged_pages: Vec<(u64, String)>,
     /// Number of damaged superblocks, 0 to 2. If only one is damaged, no data is lost.
     pub damaged_superblocks: u32,
@@ -478,7 +478,7 @@ impl Found {
         let (start, bytes) = (offset(found.stored.log_place), found.stored.log_bytes);
         let (version, seed) = (found.stored.version, found.stored.log_seed());
         found.replay(&LogReader { disk, start, bytes, version, seed }, offset, places, keeps_last)?;
-        // If the log has a record, all volumes have stored this superblock, so the older state is not needed.
+        // Records follow only after all volumes stored this superblock, so then the older state is useless.
         let has_records = found.next_record > found.stored.first_record || found.unfinished_pages > 0;
         found.older = older.filter(|_| !has_records && found.stored.closing.is_none());
         found.used = found.used_places(places, log)?;
@@ -633,7 +633,7 @@ impl Found {
             if change.word > places {
                 return Ok(false);
             }
-            // Return an error for a failed read instead of a result, because a later read may succeed.
+            // Return an error instead of `false` for a failed read, because a later read may succeed.
             disk.read_at(offset(change.word - 1), &mut page).map_err(|cause| failed("open", &cause))?;
             if sums.of_page(change.page, &page, &mut Vec::new()) != change.checksum {
                 return Ok(false);

@@ -24,7 +24,7 @@ impl Sums {
         self.has_checksums
     }
 
-    /// Returns the checksum of a page. If the page has several blocks, appends their checksums to `blocks`.
+    /// Returns a page's checksum (0 if off). If the page has several blocks, appends their sums to `blocks`.
     pub fn of_page(&self, page: u64, bytes: &[u8], blocks: &mut Vec<u8>) -> u64 {
         if !self.has_checksums {
             return 0;
@@ -49,8 +49,8 @@ impl Sums {
         blocks.chunks(BLOCK_BYTES).zip(sums).all(|(block, sum)| checksum(self.id, block).to_le_bytes() == sum)
     }
 
-    /// Returns the byte range of the blocks that cover a range of a page. Returns `None` if reading the whole
-    /// page is faster than reading these blocks and the page's checksums.
+    /// Returns the byte range of the blocks that cover a range of a page. Returns `None` without block
+    /// checksums, or if it is faster to read the whole page than these blocks and their checksums.
     pub fn blocks_of(
         &self,
         range: &Range<usize>,
