@@ -128,8 +128,8 @@ def seconds(work: Callable[[], object], runs: int = 7) -> Median:
 
 
 def report_row(name: str, amount: float, unit: str, row: str | None = None, **times: float) -> None:
-    """Prints the times of a workload, and its rates: ``amount`` divided by the time, in ``unit``. ``row`` is the name in
-    the file that ``--record`` writes; by default ``name``."""
+    """Prints the times of a workload, and its rates: ``amount`` divided by the time, in ``unit``. ``row`` is the name
+    in the file that ``--record`` writes; by default ``name``."""
     RESULTS[name] = times
     # Do not record variants of vmarray, such as "vmarray, results kept alive".
     entries = [entry(contender, amount, t) for contender, t in times.items() if not contender.startswith("vmarray,")]

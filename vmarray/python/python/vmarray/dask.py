@@ -182,8 +182,8 @@ def _cuts(start: int, stop: int, step: int) -> tuple[int, ...]:
 
 
 def _whole_chunks(x: da.Array, unit: tuple[int, ...], starts: tuple[int, ...]) -> da.Array:
-    """Rechunks `x`, so that its chunks end at ends of stored chunks of the shape `unit`. Then one task writes each stored
-    chunk. `starts` are the indices of the first item of `x` in the stored array."""
+    """Rechunks `x`, so that its chunks end at ends of stored chunks of the shape `unit`. Then one task writes each
+    stored chunk. `starts` are the indices of the first item of `x` in the stored array."""
     fits = all(
         (start + int(end)) % step == 0
         for sizes, step, start in zip(x.chunks, unit, starts)
