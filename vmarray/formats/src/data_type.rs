@@ -185,7 +185,7 @@ impl DataType {
                 let bytes = of.bytes().unwrap_or(0) as usize;
                 let before = words.len();
                 of.add_swapped(offset, words);
-                // Skip the other entries of an array without byte swaps, such as an array of bytes.
+                // If the first entry needs no byte swap (a byte), no other entry of the array needs one.
                 if words.len() > before {
                     (1..*len).for_each(|i| of.add_swapped(offset + i * bytes, words));
                 }

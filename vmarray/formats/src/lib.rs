@@ -35,7 +35,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 // Overview of the modules:
-// - `views` defines the sources of exports and the targets of imports.
+// - `views` defines the arrays and sections that exports read and imports write.
 // - `pieces` divides a view into boxes in file order, and copies them on several threads, each with one
 //   buffer.
 // - `data_type` compares types of files and elements, and determines byte swaps.

@@ -141,7 +141,7 @@ fn on_threads<B>(
     let run = |sender: mpsc::Sender<Result<u64>>| {
         let mut buffer = match buffer() {
             Ok(buffer) => buffer,
-            // Ignore a failed send, because the receiver has then stopped after another error.
+            // Ignore a failed send: the receiver has stopped, because another thread reported an error first.
             Err(error) => return drop(sender.send(Err(error))),
         };
         while !ended.load(Ordering::Relaxed) {

@@ -15,8 +15,8 @@ mod sealed {
     pub trait SealedFileView {}
 }
 
-/// A view that can be written to a file: an array or a source of one or several dimensions, a section of
-/// either, or the rows of a ragged array.
+/// A view that can be written to a file: an array or a source (memory of the program on which devices work)
+/// of one or several dimensions, a section of an array or source, or the rows of a ragged array.
 ///
 /// ```
 /// use vmarray::prelude::*;

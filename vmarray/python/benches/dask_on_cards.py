@@ -40,13 +40,13 @@ def made(devices: str | None, block_info: Any = None) -> vm.Array:
 
 
 def spread(part: vm.Array) -> vm.Array:
-    """Adds each item's two neighbours along the first axis to it, and drops the edges that other workers sent."""
+    """Adds the two neighbours along the first axis to each item, and drops the edge rows that other workers sent."""
     assert isinstance(part, vm.Array), type(part)
     return part[:-2] + part[1:-1] + part[2:]
 
 
 def cards() -> int:
-    """Number of GPUs. Another process counts them, because an open GPU would stay open in this one."""
+    """Number of GPUs. Another process counts the GPUs, because the count opens them, and this process needs none."""
     code = "import vmarray; print(len(vmarray.devices('cuda')))"
     return int(subprocess.check_output([sys.executable, "-c", code]))
 

@@ -19,7 +19,7 @@ OPTIONS = {"devices": sys.argv[1]} if len(sys.argv) > 1 else {}
 
 
 def serve(name: str, work: Callable[[], object]) -> None:
-    """Prints the row's name, then measures `work` once for each line ``go`` from ``cargo xtask gate``."""
+    """Prints the name of a benchmark row, then measures `work` once for each line ``go`` from ``cargo xtask gate``."""
     print(f"turn: row python/{name}", flush=True)
     while sys.stdin.readline() == "go\n":
         begin = time.perf_counter()

@@ -176,7 +176,7 @@ pub fn each_row(
     let is_all = rows.extent == len && (rows.first, rows.step, rows.elements) == (0, 1, 1);
     let (at_once, mut elements) = ((LISTED / rows.elements).max(1), Vec::new());
     for (part, number) in indices.chunks(at_once).zip(0..) {
-        // A loop without branches is faster, so test one maximum; negative indices become large numbers.
+        // Test only the maximum index, found without branches. Negative indices become large numbers.
         let is_plain = part.iter().fold(0, |max, index| max.max(*index as u64)) < rows.extent as u64;
         if is_plain && is_all {
             work(bytemuck::cast_slice(part), number * at_once)?;

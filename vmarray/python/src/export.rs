@@ -167,7 +167,7 @@ fn capsule<'py, M: ManagedTensor>(
 }
 
 impl ExportedItems {
-    /// Exports the items of an array in place, after cached pages are written back. Blocks.
+    /// Writes cached pages back to the device, and exports the items of an array in place. Blocks.
     pub fn new(
         py: Python<'_>,
         handle: &Arc<Handle>,

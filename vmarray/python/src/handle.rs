@@ -64,8 +64,8 @@ impl Drop for Export {
 /// An array in use: it stays open until this value is dropped.
 pub type Open = Owned<dyn Elements>;
 
-/// A value that owns threads and devices. A forked process has neither, so it leaks the value instead of
-/// dropping it.
+/// A value that owns threads and devices. A forked process has neither threads nor devices, so a drop
+/// there leaks the value.
 pub struct Owned<T: ?Sized + Send> {
     /// None when it is being dropped.
     inner: Option<Box<T>>,
@@ -153,8 +153,8 @@ impl Handle {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);
-            // Two references to the array are normal: one of this function, one of the state. Further ones
-            // belong to other threads.
+            // Two references to the array are normal: of this function, and of the state. Further references
+            // mean that other threads use the array.
             if !matches!(&*state, State::Open(_)) || Arc::strong_count(&open) > 2 {
                 let text = "another thread uses the array; export it when that has ended";
                 drop(state);

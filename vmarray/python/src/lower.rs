@@ -215,7 +215,7 @@ impl<'s> Lowering<'s> {
     }
 
     /// Runs the program: reduces the values of an expression. If there is a condition `filter`, reduces only
-    /// the values of items that meet it.
+    /// the values of items that meet the condition.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
         let code = self.question(node, filter, asked)?;
         // The program computes `is NaN` for each value, so search for the first true value.

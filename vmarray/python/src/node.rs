@@ -26,7 +26,7 @@ const SELECTED: usize = 1 << 22;
 /// An array, and the pending expressions that read it.
 pub struct Source {
     handle: Arc<Handle>,
-    /// Expressions that read it and are not yet computed.
+    /// Expressions that read the array and are not yet computed.
     pending: Mutex<Vec<Weak<Lazy>>>,
 }
 
@@ -106,14 +106,14 @@ impl Source {
         Ok(Arc::new(Self { handle: Handle::new(unit, len, options, place)?, pending: Mutex::default() }))
     }
 
-    /// Creates a source of an existing array.
+    /// Creates a `Source` for an existing array, without pending expressions.
     pub fn of(unit: Unit, elements: Box<dyn Elements>, options: Options, is_on_cards: bool) -> Arc<Self> {
         let handle = Handle::of(unit, elements, options, is_on_cards, false);
         Arc::new(Self { handle, pending: Mutex::default() })
     }
 
     /// Closes the array as [`Handle::close`] does. Before that, computes the pending expressions that read
-    /// it.
+    /// the array.
     pub fn close(&self) -> Result<()> {
         if self.is_closed() {
             return Ok(());
@@ -288,7 +288,7 @@ impl Lazy {
         Ok(Some((value.settled(is_small)?, mask.settled(is_small)?, of)))
     }
 
-    /// Returns the expression, or a view of its result if that is computed; `None` for a selection.
+    /// Returns the expression, or a view of its result if the result is computed; `None` for a selection.
     pub fn node(&self) -> Option<Arc<Node>> {
         match &*lock(&self.state) {
             State::Pending(node) => Some(Arc::clone(node)),

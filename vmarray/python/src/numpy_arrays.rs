@@ -13,7 +13,7 @@ use crate::geometry::Geometry;
 /// calls only operations that return views of these arrays, and programs never get them.
 const NOWHERE: usize = 1 << 46;
 
-/// A pointer to the bytes of a NumPy array, for copies without Python's lock. The caller keeps it alive.
+/// Pointer to the bytes of a NumPy array, for copies without Python's lock. The caller keeps the array alive.
 pub struct Bytes {
     start: *const u8,
     len: usize,
@@ -88,7 +88,7 @@ pub fn grid<'py>(
     unsafe { array_at(py, descr, shape, NOWHERE as *mut u8) }
 }
 
-/// Creates a NumPy array over memory that it does not own.
+/// Creates a NumPy array over memory that the array does not own.
 ///
 /// # Safety
 /// `start` has initialised items for `shape`, and they outlive every use of the array.

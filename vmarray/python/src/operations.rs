@@ -224,7 +224,7 @@ impl Code {
         }
     }
 
-    /// Adds 64 random bits for each element, determined by its index: the sequence of SplitMix64 whose
+    /// Adds 64 random bits for each element, computed from its index: the sequence of SplitMix64 whose
     /// initial state is `start`.
     pub fn random(&mut self, start: u64) -> Value {
         let (index, step) = (self.push(Instruction::Index), self.literal(Type::U64, SPLIT_MIX_STEP));

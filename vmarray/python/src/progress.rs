@@ -32,7 +32,7 @@ pub fn run_with_progress<T: Send>(
     off(py, || {
         let stopped = Mutex::new(None);
         let report = |Progress { done_bytes, all_bytes, .. }: Progress| {
-            // Release the lock before the call, because the callback may wait for the other thread.
+            // Release the lock before the call: the callback may wait for a thread that locks `stopped`.
             let is_stopped = lock(&stopped).is_some();
             if !is_stopped && let Some(callback) = &callback {
                 let called = Python::attach(|py| callback.call1(py, (done_bytes, all_bytes)).map(|_| ()));

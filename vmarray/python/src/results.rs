@@ -223,7 +223,7 @@ fn advise(words: &[u64], advice: Advice) {
         };
         let (start, end) = (words.as_ptr().addr(), words.as_ptr_range().end.addr());
         let (first, end) = match advice {
-            // Fork advice must cover all pages that overlap the memory; other advice only pages within it.
+            // Fork advice covers all pages that overlap `words`; other advice only pages within `words`.
             libc::MADV_DOFORK => (start / page * page, end.next_multiple_of(page)),
             _ => (start.next_multiple_of(page), end / page * page),
         };

@@ -73,9 +73,9 @@ impl<T: Element + KernelType> Zarr<T> {
     }
 
     /// Builds a read-only array whose elements stay in the store, as [`into_array`](Self::into_array) does;
-    /// writes to the array are errors. Its tiles are the chunks of the store. If chunks are in shards, the
-    /// array reads only the needed chunks of a shard. Other programs may write to the store; the array sees
-    /// such changes when it reads the chunk again.
+    /// writes to the array are errors. The chunks of the store are the tiles of the array (boxes of elements,
+    /// one in each page). Of a shard, the array reads only the needed chunks. Other programs may write to the
+    /// store; the array sees a changed chunk when it reads this chunk again.
     ///
     /// # Errors
     /// The errors of [`into_array`](Self::into_array).

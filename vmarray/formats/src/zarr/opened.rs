@@ -152,7 +152,7 @@ impl<T: Element + KernelType> Zarr<T> {
     }
 
     /// Reads a box of the store's elements into a view of the same shape. Use this method to process a store
-    /// larger than memory part by part. It reads each chunk that overlaps the box as a whole.
+    /// larger than memory part by part. The method reads each chunk that overlaps the box as a whole.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read), and [`RankMismatch`](Error::RankMismatch),

@@ -63,7 +63,7 @@ fn bytes<T>(len: usize) -> u64 {
     len as u64 * size_of::<T>() as u64
 }
 
-/// Reads the rows of a Zarr group that [`write_ragged`] has written into a new array, which a builder
+/// Reads the rows in a Zarr group of [`write_ragged`], and stores the rows in a new array that `builder`
 /// configures. Blocks: one thread reads and checks the offsets chunk by chunk, and several threads read the
 /// items.
 ///

@@ -105,5 +105,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_parent=_core.forked)
 
 if "distributed" in sys.modules:
-    # Import `dask` now if this is a worker of Dask: it may receive arrays before it calls a function of `dask`.
+    # Import `dask` now in a worker of Dask: the worker may receive arrays before it calls a function of `dask`.
     from . import dask

@@ -554,8 +554,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return super().__ipow__(other) if power is None else power(self, out=self)
 
     def _power(self, exponent: object) -> Any:
-        """The function that NumPy's operator ``**`` calls for some Python exponents, such as 2. For zeroes, infinities
-        and bools, its results differ from those of ``numpy.power``."""
+        """The function that NumPy's operator ``**`` calls for some Python exponents, such as 2. None for other
+        exponents. For zeroes, infinities and bools, the operator differs from ``numpy.power``."""
         if type(exponent) not in (int, float):
             return None
         power = _POWERS.get((type(exponent), exponent))
@@ -582,12 +582,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """Exports the items in place: other packages can read and write them in device memory without a copy.
 
         The method first writes modified pages to the device. The program can use the array and its views again after it
-        has closed the returned object and freed all objects made from it. The array then has the changes of the other
-        package.
+        has closed the returned object and freed all objects made from that object. The array then has the changes of
+        the other package.
 
-        The items must be contiguous in the memory of one device. An array on one device is contiguous. Of an array
-        on several devices, only the items of one page are (``memory()["page_bytes"]`` bytes). Arrays in files,
-        arrays with checksums, and arrays of OpenCL have no such memory.
+        The items must be contiguous in the memory of one device. An array on one device is contiguous. In an array
+        on several devices, only the items within one page (``memory()["page_bytes"]`` bytes) are contiguous. The items
+        of arrays in files, with checksums or on OpenCL devices cannot be exported.
 
         Returns
         -------
@@ -1074,7 +1074,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self._core = self._core.append(np.ascontiguousarray(values))
 
     def flush(self) -> None:
-        """Writes dirty pages from the cache to the devices."""
+        """Writes changed pages from the cache in RAM to the devices."""
         self._core.flush()
 
     def sync(self) -> None:
@@ -1233,7 +1233,7 @@ def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
     length = _arange_length(start, stop, step)
     array = empty(length, kind, **options)
     first = np.empty(2, kind.newbyteorder("="))
-    # Compute the first items with Python's numbers. NumPy raises an error if the dtype cannot hold them.
+    # Compute the first items with Python's numbers, so that NumPy raises an error if the dtype cannot hold an item.
     if length:
         following = start + step
         first[0] = _of_python(start)
@@ -1301,7 +1301,7 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
     ----------
     copy : bool, optional
         True always copies. False never copies: the new array keeps its items in `values`, a C-contiguous NumPy array.
-        It reads items from there when they are needed, and writes changes back when pages leave the cache, and in
+        The array reads items from `values` on demand, and writes changes back when pages leave the cache, and in
         ``flush`` and ``close``. Do not write to the NumPy array before ``close``. The cost of the call does not depend
         on the size of the array.
 
@@ -1367,9 +1367,9 @@ def array(
 def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Array:
     """A copy of another package's array, by DLPack; see `empty` for the options.
 
-    A tensor on an NVIDIA GPU is copied on that GPU by its own package, unless the options name other devices. A tensor
-    in RAM is copied once, to the devices. With ``copy=False`` the array keeps its items in the tensor in RAM, as in
-    `asarray`; do not write to the tensor until the array is closed.
+    The tensor's package copies a tensor on an NVIDIA GPU within that GPU, unless the options name other devices. A
+    tensor in RAM is copied once, to the devices. With ``copy=False`` the array keeps its items in the tensor in RAM, as
+    in `asarray`; do not write to the tensor until the array is closed.
 
     Examples
     --------
@@ -1439,10 +1439,11 @@ def release_memory() -> int:
 
     The process keeps the memory of freed results in a pool for later results, because an allocation by the system takes
     longer than the copy of the items. Results are NumPy arrays of 256 KiB or more that this package has created. The
-    pool has at most 1 GiB, or a sixteenth of the RAM if that is less. The next result frees memory that was unused for
-    a minute. If the system runs out of memory, it takes memory from the pool, except page-locked memory. Results of 32
-    MiB or more are page-locked if the program repeatedly reads them by a list of indices, because the GPU writes them
-    itself. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize`` raises an error.
+    pool has at most 1 GiB, or a sixteenth of the RAM if that is less. Each new result frees pool memory that was
+    unused for a minute. If the system lacks memory, the system reclaims pool memory, except page-locked memory. If the
+    program repeatedly reads results of 32 MiB or more by a list of indices, their memory is page-locked, so that the
+    GPU can write to it directly. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize``
+    raises an error.
 
     Examples
     --------

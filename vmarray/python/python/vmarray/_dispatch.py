@@ -25,7 +25,7 @@ _GIVES_NUMPYS = {np.nonzero, np.flatnonzero, np.histogram, np.bincount, np.where
 
 class NotOnDevices(Exception):  # noqa: N818
     """Raised by an implementation if devices cannot compute the function for these arguments. NumPy then computes
-    it."""
+    the function."""
 
 
 def is_plain(array: Array) -> bool:
@@ -251,7 +251,7 @@ def given_to(out: Any, result: Any) -> Any:
 
 def copied(function: Any, implementation: Any, is_move: bool, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Lets NumPy compute a function on copies in RAM. For arrays above `RAM_BYTES_MAX`, calls the package's own
-    implementation instead, if there is one. With `is_move`, it only moves items, and supports all dtypes."""
+    implementation instead, if there is one. With `is_move`, the latter supports all dtypes."""
     places, named = _bound(function, args, given)
     if named.get("out", 0) is None:
         del named["out"]

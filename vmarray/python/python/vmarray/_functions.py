@@ -550,7 +550,7 @@ def clip(
         return np.maximum(array, least)
     kind = _ufuncs.resolved(_CLIP, tuple(map(_ufuncs.kind, (array, least, most))), None)[-1]
     if kind.kind == "f" and (kind == np.float16 or np.size(least) == np.size(most) == 1):
-        # If an item and its bound are zeroes of different sign, NumPy keeps the item here.
+        # If an item and its bound are zeroes of different sign, NumPy keeps the item. So compare with `less`.
         array, least, most = (
             one.astype(kind, copy=False) if isinstance(one, Array) else np.asarray(one, kind)
             for one in (array, least, most)
@@ -795,7 +795,7 @@ FUNCTIONS |= {np.amin: FUNCTIONS[np.min], np.amax: FUNCTIONS[np.max]}
 
 @functools.cache
 def created() -> dict[Any, Any]:
-    """NumPy's functions that create arrays, with their implementations for ``like=`` arrays of the package."""
+    """Implementations of NumPy's functions that create arrays, for calls with ``like=`` and an array of the package."""
     from . import _creation
 
     return _creation.LIKE

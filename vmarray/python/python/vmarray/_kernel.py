@@ -412,8 +412,8 @@ class Kernel:
     def _run_neighbours(
         self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]], beyond: tuple[str, Any]
     ) -> Any:
-        """Runs a kernel that reads neighbours. For inner items it reads shifted sections of the arrays, for items near
-        an edge padded copies."""
+        """Runs a kernel that reads neighbours: from shifted sections of the arrays for inner items, and from padded
+        copies for items near an edge."""
         if beyond[0] not in _BEYOND:
             raise TypeError(f"kernels do not support the boundary {beyond[0]!r}; use one of {', '.join(_BEYOND)}")
         if 0 in shape:
@@ -439,8 +439,8 @@ class Kernel:
         return results
 
     def _at_a_distance(self, arrays: list[Any], shape: tuple[int, ...], borders: list[tuple[int, int]]) -> Any:
-        """Runs the kernel with neighbours at flat offsets. Results near the edges are wrong; the caller replaces
-        them."""
+        """Runs the kernel; neighbours come from sections of the flat arrays, shifted by a number of items. Results near
+        the edges are wrong; the caller replaces these results."""
         strides = [math.prod(shape[number + 1 :]) for number in range(len(shape))]
         first, last = (sum(map(operator.mul, one, strides)) for one in zip(*borders))
         count = math.prod(shape) - first - last

@@ -35,7 +35,7 @@ def _small(*values: Any) -> tuple[np.ndarray[Any, Any], ...]:
 
 
 def _elementwise(function: Any) -> Any:
-    """Returns an implementation of an element-wise function: NumPy computes it piece by piece."""
+    """Returns an implementation of an element-wise function, which lets NumPy compute piece by piece."""
 
     def work(array: Array, *args: Any, **given: Any) -> Any:
         one = functools.partial(lambda part: function(part, *args, **given))
@@ -396,7 +396,7 @@ def trapezoid(array: Array, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any
 
 
 def gradient(array: Array, *distances: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Like ``numpy.gradient``: NumPy computes it piece by piece, from pieces with two more items at each side."""
+    """Like ``numpy.gradient``: NumPy computes the gradient of pieces, each with two more items at each side."""
     if any(np.ndim(one) for one in distances) or array.dtype.kind not in "iufc" or edge_order not in (1, 2):
         raise NotOnDevices
     axes = np.lib.array_utils.normalize_axis_tuple(range(array.ndim) if axis is None else axis, array.ndim)

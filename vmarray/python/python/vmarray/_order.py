@@ -44,7 +44,7 @@ def _nth(array: Array, places: list[int]) -> np.ndarray[Any, Any]:
     """The items that a sort would move to the indices `places`, in an array of one axis."""
     found = _core.nth(array._core, places)
     if found is None:
-        # The function needs contiguous items, so copy them and try again.
+        # `_core.nth` needs contiguous items, so copy the items and try again.
         found = _core.nth(array.copy()._core, places)
     if found is None:
         raise NotOnDevices

@@ -298,7 +298,7 @@ cumsum, cumprod = accumulated(np.add), accumulated(np.multiply)
 
 
 def diff(array: Array, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """Difference of each item and the one before it, like ``numpy.diff``."""
+    """Difference of each item and the previous item along an axis, `n` times, like ``numpy.diff``."""
     if n == 0:
         return array
     if prepend is not None or append is not None:
@@ -552,7 +552,7 @@ def rollaxis(array: Array, axis: int, start: int = 0) -> Array:
 
 
 def unstack(array: Array, *, axis: int = 0) -> tuple[Any, ...]:
-    """The parts along an axis, like ``numpy.unstack``: views, or copies of items of one axis."""
+    """The parts along an axis, like ``numpy.unstack``: views, or the items if the array has one axis."""
     if not array.ndim:
         raise ValueError("Input array must be at least 1-d.")
     moved = moveaxis(array, axis, 0)

@@ -190,7 +190,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
 
 
 def reshape(x: Array, /, shape: Any, *, copy: Any = None) -> Array:
-    """The same items in another shape."""
+    """The same items in another shape. ``copy`` forces or forbids a copy."""
     if copy is False and x._core.reshaped(shape) is None:
         raise ValueError("this shape needs a copy of the items; leave `copy` out")
     return x.copy().reshape(shape) if copy else x.reshape(shape)
@@ -251,13 +251,13 @@ def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: Any = False) -> An
 
 
 def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Array:
-    """Difference of each item and the one before it."""
+    """Difference of each item and the previous item along an axis, `n` times."""
     parts = [one for one in (prepend, x, append) if one is not None]
     return np.diff(np.concatenate(parts, axis) if len(parts) > 1 else x, n, axis)
 
 
 def unique_all(x: Array, /) -> Any:
-    """The distinct items, the index of each one's first occurrence, the inverse indices, and the counts."""
+    """The distinct items, the index of the first occurrence of each, the inverse indices, and the counts."""
     return _order.UniqueResult(*_order._uniques(x, True, True, True))
 
 

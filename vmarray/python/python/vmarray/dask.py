@@ -78,7 +78,7 @@ _register_messages()
 
 
 class _Reference:
-    """A reference to an array in a file. Each process opens the file at its first read."""
+    """A reference to an array in a file. Each process opens the file when it first reads items."""
 
     def __init__(self, array: Array) -> None:
         array.sync()
@@ -148,7 +148,7 @@ def from_zarr(store: Any, chunks: Any = None, **options: Any) -> da.Array:
         The store, which all workers must be able to access.
     chunks : optional
         Chunks, as in ``dask.array``. By default the shards of the store, or its chunks if it has no shards, so that
-        each is read once.
+        each chunk is read once.
     **options
         Options of the arrays of workers; see `vmarray.empty`. The environment of a worker determines its default
         devices.

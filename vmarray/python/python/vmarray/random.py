@@ -75,7 +75,7 @@ class Generator:
         return state
 
     def _made(self, size: Any, dtype: np.dtype[Any], draws: int, make: Any) -> Any:
-        """Creates an array of random numbers: `make` computes it from `draws` arrays of random bits."""
+        """Creates an array of random numbers: `make` computes the numbers from `draws` arrays of random bits."""
         shape = () if size is None else _array._as_tuple(size)
         result = _array.empty(shape or 1, dtype, **self._options)
         flat, states = result.reshape(-1), [self._next(result.size) for _ in range(draws)]
@@ -200,7 +200,7 @@ class Generator:
 
     def choice(self, a: Any, size: Any = None, replace: bool = True, p: Any = None) -> Any:
         """Random items of the array ``a``, or random integers below the number ``a``, with the probabilities ``p``, or
-        with equal ones.
+        with equal probabilities.
 
         Examples
         --------
