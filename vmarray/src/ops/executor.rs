@@ -1,18 +1,19 @@
-//! Executor of device-side work: reductions and searches of elements in place, and writes to them.
+//! Executor of device-side work: reductions, searches and gathers of elements in place, and writes to them.
 //!
-//! A store (an array, a source or staged rows) divides its elements into [`Run`]s: contiguous elements on a
-//! device. A device executes one of three works on a run: it answers a [`Question`] ([`AskedRun`]), gathers
-//! elements ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
+//! A store is an array, a source (memory of the program that devices work on), or staged rows (copies of
+//! elements that a device cannot process in place). It divides its elements into [`Run`]s: contiguous elements
+//! on a device. For a run, a device answers a [`Question`] ([`AskedRun`]), gathers elements ([`Collecting`]),
+//! or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
 //!
-//! Each store prevents data races on its runs in its own way. While a question reads a run, no thread writes
-//! to the run. While a change writes a run, no other thread accesses the run. In this table, a channel is a
-//! share of a device, and a home slot is the place of a page in device memory:
+//! While a question reads a run, no thread writes to the run. While a change writes a run, no other thread
+//! accesses the run. Each store ensures this in its own way. In this table, a channel is a share of a device,
+//! and a home slot is the place of a page in device memory:
 //!
-//! | store | runs | protected by | order on the device |
+//! | store | runs | locks | order on the device |
 //! |---|---|---|---|
-//! | array | one for each channel, over its home slots; to write, some slots at a time | nothing; to write, claims of its pages | `queue_barriers` |
-//! | source | contiguous slots of cached pages | locks of its pages | one queue for kernels |
-//! | rows that are [staged](StagedRows) | copies, some MiB at a time | ownership by the calling thread | one exclusive queue |
+//! | array | one for each channel, over its home slots; for writes, some slots at a time | reads: none; writes: exclusive locks of the pages | barriers between queues |
+//! | source | contiguous slots of cached pages | locks of the pages | one queue for kernels |
+//! | [staged rows](StagedRows) | copies, some MiB at a time | none: the calling thread owns the copies | one exclusive queue |
 
 mod change;
 mod channels;

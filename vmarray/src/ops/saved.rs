@@ -191,9 +191,9 @@ impl<T: Element> VirtualArray<T> {
 }
 
 impl<T: Element + KernelType, D: Device> Builder<T, D> {
-    /// Builds an array with these settings, and copies the elements of a [saved](VirtualArray::save) array to
-    /// it, or of any array in a file that no program has open for writing. The new array has the length of
-    /// the array in the file. To work on the file itself, [`open`](Self::open) it.
+    /// Builds an array with these settings, and copies the elements of an array in a file to it: a
+    /// [saved](VirtualArray::save) array, or any array whose file no program has open for writing. The new
+    /// array has the length of the array in the file. To work on the file itself, [`open`](Self::open) it.
     ///
     /// # Errors
     /// The errors of [`build`](Self::build), [`open_read_only`](Self::open_read_only) and

@@ -269,8 +269,8 @@ impl<'a> Writer<'a> {
         let mut end = self.cut_down(work, claimed);
         self.let_go(channel, end..claimed);
         if end == first {
-            // Finish all work and release its pages first. Another thread may have locked a page that this
-            // thread needs, and wait for pages that this thread has locked.
+            // Before waiting for a page, finish all work and release its pages: another thread may have
+            // locked the page, and wait for pages that this thread has locked.
             self.finish_all(works, outcome);
             if outcome.failure.is_some() {
                 return Ok(());

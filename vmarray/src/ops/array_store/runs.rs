@@ -22,7 +22,7 @@ pub(super) struct ArrayLane<'a> {
     pub channel: &'a Channel,
     pub neighbours: Vec<&'a HomeQueues>,
     /// The other channels (shares of devices) whose home slots (places of pages in device memory) the run
-    /// writes.
+    /// (contiguous elements) writes.
     pub written: Vec<&'a HomeQueues>,
 }
 
@@ -63,8 +63,8 @@ impl<'a> ArrayLane<'a> {
         Self { channel, neighbours: Vec::new(), written: Vec::new() }
     }
 
-    /// Allows runs to read home slots (places of pages in device memory) of the arrays in `striped`: all
-    /// slots in channels (shares of devices) that the run's device can access.
+    /// Allows runs (contiguous elements) to read home slots (places of pages in device memory) of the arrays
+    /// in `striped`: all slots in channels (shares of devices) that the run's device can access.
     pub fn reads_all_of(&mut self, striped: &[(&'a Pager, Range<u64>)]) {
         let own = self.channel.device();
         let channels = striped.iter().flat_map(|(pager, _)| pager.channels());

@@ -124,7 +124,7 @@ pub trait OperandStore: Sync {
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }
 
-/// A [store](OperandStore) whose elements an operation can write: an array, or a writable source.
+/// A writable [store](OperandStore) of elements: an array, or a source (program memory).
 pub trait ResultStore: OperandStore {
     /// Writes elements as bytes. The rules of [`read_bytes`](OperandStore::read_bytes) apply.
     fn write_bytes(&self, start: usize, from: &[u8]) -> Result<()>;

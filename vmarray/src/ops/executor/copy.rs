@@ -67,8 +67,8 @@ fn past_host<'a>(
 ) -> Option<ArrayCopy<'a>> {
     let (own, other, stride) = (target.pager()?, from.pager()?, from.stride());
     let few = FEW_PAGES.saturating_mul(own.page_bytes().max(other.page_bytes()));
-    // Do not wait while this thread holds pages: the direct copy waits for threads that use its pages, and
-    // one of these threads could be waiting for a page of this thread.
+    // Do not wait while this thread has page guards: the direct copy waits for threads that use its pages,
+    // and one of these threads could be waiting for a guard of this thread.
     if to.len() * stride < few.max(SHORT_BYTES) || guards::is_waited_for() {
         return None;
     }

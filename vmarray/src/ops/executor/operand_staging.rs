@@ -116,8 +116,8 @@ impl<'a> ReadOperand<'a> {
         Ok(StagedOperand { column, memory, offset: 0, from, stride, is_changed })
     }
 
-    /// Copies changed elements of a run from the page-locked memory of `staged` to the operand's copy in RAM.
-    /// Each part is (number in the run, index, length). Does nothing for a copy from another device.
+    /// Copies changed elements of a run (contiguous elements) from the page-locked copy `staged` to the
+    /// operand's copy in RAM. Each part is (number in the run, index, length). No effect on device copies.
     pub fn unstage(&self, staged: &StagedOperand, parts: &[(usize, usize, usize)]) {
         let StagedFrom::Host(host) = &staged.from else { return };
         let mut all = self.bytes.lock();

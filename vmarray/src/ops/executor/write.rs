@@ -49,8 +49,8 @@ pub(crate) fn in_parts(
         rest.start = part.end;
         let read = others.iter().map(|other| {
             // A changed operand gets a device copy of the whole part only if there is one channel (share of a
-            // device). With several channels, each run would change another copy, and the copies would have
-            // to be merged.
+            // device). With several channels, each channel would change another copy, and the copies would
+            // have to be merged.
             let is_fetched = other.1.target.is_none() || target.channel_count() == 1;
             let devices = if is_fetched { &devices[..] } else { &[] };
             ReadOperand::new(other, &part, range.start, devices)

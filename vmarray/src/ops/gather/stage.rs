@@ -306,7 +306,7 @@ impl<T: Element> GatherStage<T> {
         self.clear();
         let mut value = vec![0; if is_direct { 0 } else { size_of::<T>() }];
         for (number, position) in positions.into_iter().enumerate() {
-            // Read this entry from the old list: the loop has rewritten only entries before it.
+            // Read this entry from the old list: the loop has rewritten only earlier entries.
             let entry = if is_direct { position - first } else { number };
             let mut element = [0; INDEX_BYTES];
             self.memory.read(entry * INDEX_BYTES, &mut element);

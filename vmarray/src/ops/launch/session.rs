@@ -224,8 +224,8 @@ impl<'a> Session<'a> {
         Ok(self.store(len, stride, StoredPlace::Home(pager)))
     }
 
-    /// Copies the present elements of a view to the devices of all arrays that the session
-    /// [holds](Self::hold), so that launches can read them. A box of several dimensions is stored row by row.
+    /// Copies the present elements of a view to the devices of all arrays that the session has
+    /// [borrowed](Self::hold). Launches can read the copy. A box of several dimensions is stored row by row.
     ///
     /// ```
     /// use vmarray::kernel::{Own, Session};

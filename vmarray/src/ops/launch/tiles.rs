@@ -104,8 +104,8 @@ impl TiledGroups {
         let axis = |axis: usize| {
             let (extent, tile) = (self.extents[axis], self.tile[axis]);
             let (start, tiles) = if axis == 0 {
-                // On the first axis, kernels count positions from the result's first row, not from the band's
-                // first row.
+                // On the first axis, kernels count positions from the result's first row, not from the first
+                // row of the band (rows of tiles).
                 (0_usize.wrapping_sub(row), rows.len().div_ceil(tile))
             } else {
                 (0, self.tiles(axis))

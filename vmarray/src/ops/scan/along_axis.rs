@@ -127,7 +127,7 @@ pub(crate) struct Lines<'a, T> {
     /// Name of the operation, for error messages.
     pub name: &'static str,
     pub store: &'a dyn OperandStore,
-    /// Storage positions of the view's elements; `None` if the view has other axes than the array or source.
+    /// Storage positions of the view's elements; `None` if the view has other axes than the stored array.
     pub stored: Option<StoredBox>,
     pub extents: Vec<usize>,
     pub axis: usize,
@@ -163,8 +163,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
                 of: Box::new(Nowhere(size_of::<T>())),
             };
             let is_enough = count >= LINES_MIN || len <= BLOCK;
-            // Read in place only if the kernel writes to another array or source, because the kernel must not
-            // read its own results.
+            // Read in place only if the kernel writes to another array or program memory, because the kernel
+            // must not read its own results.
             let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
             if is_enough && is_apart && self.can_be_read(&stored, into.operand.store) {
                 return launch::<T, S, F, O>([inner, 1, len], lines(), Bound::Elements(into));

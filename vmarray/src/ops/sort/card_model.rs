@@ -179,7 +179,7 @@ unsafe impl Device for CardModel {
                 self.inner.wait(self.inner.submit(queue, &Request::Copies(&[copy], None))?)?;
             }
         }
-        // Write a report of zeros, which means that no work-item failed.
+        // Write a report of zeros, which means that no work-item (GPU thread) failed.
         let zeroes = backend_api::DeviceBuffer::new(&self.inner, Report::BYTES, backend_api::Commit::Lazy)?;
         let fill = backend_api::Fill { to: zeroes.at(0), bytes: Report::BYTES, pattern: &[0] };
         self.inner.submit(queue, &Request::Fill(&fill))?;

@@ -174,7 +174,7 @@ impl<'a> Ram<'a> {
         each(bytes.div_ceil(PART_BYTES).min(*CORES), parts.len(), |number| {
             let (from, to, len) = parts[number];
             // No two moves overlap: the layout assigns each target to one thread, and a target is free
-            // memory, never a source.
+            // memory, from which no move reads.
             let (memory, byte) = self.place(from);
             memory.copy(byte, self.place(to), len * self.stride);
         });

@@ -181,8 +181,8 @@ impl<'a> Sorter<'a> {
         self.done(copies.iter().map(|(.., keys)| keys).sum(), &mut |queue| queue.submit(&transfers))
     }
 
-    /// Launches a kernel over `items` work-items in the queue that also moves the keys, and waits until it
-    /// has ended. `values` are the kernel's scalar parameters.
+    /// Launches a kernel over `items` work-items (GPU threads) in the queue that also moves the keys, and
+    /// waits until the kernel has ended. `values` are the kernel's scalar parameters.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not

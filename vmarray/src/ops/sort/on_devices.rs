@@ -208,8 +208,8 @@ impl<'s> SortedShares<'s, '_> {
             });
         }
         failure?;
-        // Each merge step moves a channel's keys between home slots (places of pages in device memory) and
-        // scratch memory. Choose each start so that the last step ends in the home slots.
+        // Each merge step moves keys of a channel (share of a device) between home slots (places of pages in
+        // device memory) and scratch memory. Choose each start so that the last step ends in home slots.
         let steps = |number| levels.iter().flatten().filter(|merge| all_of(merge).contains(&number)).count();
         let moved: Vec<bool> = (0..sorters.len())
             .map(|number| (self.at[number] == sorters[number].home()) == (steps(number) % 2 == 1))
@@ -342,8 +342,8 @@ impl<'s> SortedShares<'s, '_> {
             }
             sorter.sorter.report(count)?;
             let lengths = runs.each_ref().map(|(_, range)| range.end - range.start);
-            // A kernel reads nothing of an empty run, but needs a valid address: pass the address of the
-            // other run.
+            // A kernel reads nothing of an empty sorted run, but needs a valid address: pass the other run's
+            // address.
             let read = [0, 1].map(|run| &runs[if lengths[run] == 0 { 1 - run } else { run }]);
             let read = read.map(|(share, range)| {
                 let place = self.sorters[*share].sorter.further(self.at[*share], range.start);

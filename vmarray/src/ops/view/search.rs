@@ -83,7 +83,7 @@ fn search_slab<S: Store, X: Shape>(
             has_gaps |= next.start > range.end;
             range.end = next.end;
         }
-        // The device must list all matches if some are in gaps and excluded, or if they must be sorted.
+        // The device must list all matches if matches in gaps must be excluded, or if matches must be sorted.
         let is_exact = !has_gaps && (is_in_order || limit == 0);
         let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
         let seek = Seek { what, limit: wanted, count_all: count_all || !is_exact };

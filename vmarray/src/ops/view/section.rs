@@ -67,13 +67,13 @@ impl<'a, S: Store, const WRITES: bool> Section<'a, S, WRITES> {
         Self { store, shape }
     }
 
-    /// Returns the array or source that the section shows.
+    /// Returns the array or [source](crate::Source) that the section shows.
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store
     }
 
-    /// Returns the range of the section in the array or source.
+    /// Returns the range of the section in its array or [source](crate::Source).
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()

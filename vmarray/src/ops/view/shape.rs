@@ -160,8 +160,8 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A part of a view, in the form that devices process: a range of the array or source, and a condition for
-/// elements of this range.
+/// A part of a view, in the form that devices process: a range of the array or source (program memory), and a
+/// condition for elements of this range.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct LoweredRegion<T> {
@@ -196,7 +196,7 @@ impl<T> LoweredRegion<T> {
     }
 }
 
-/// The shape of a linear view: a range of an array or source. Indices count from the range's start.
+/// The shape of a linear view: a range of an array or [source](crate::Source), with indices from its start.
 ///
 /// ```
 /// use vmarray::prelude::*;

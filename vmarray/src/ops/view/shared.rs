@@ -10,8 +10,8 @@ use super::{View, ViewMut};
 use crate::base::error::Result;
 use crate::ops::sealed::{Internal, Sealed};
 
-/// A section of an array or a source that shares its ownership by an `Arc`, for threads and tasks that
-/// outlive the caller. A reference to a shared section is a view.
+/// A section of an array or a [source](crate::Source) that shares its ownership by an `Arc`, for threads and
+/// tasks that outlive the caller. A reference to a shared section is a view.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -60,7 +60,7 @@ impl<S: Store> SharedSection<S>
 where
     for<'s> &'s S: View<'s, Store = S, Shape = Linear>,
 {
-    /// Creates a section of an array or source. The section keeps the array or source alive.
+    /// Creates a section of an array or [source](crate::Source). The section keeps the array or source alive.
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed).
@@ -69,7 +69,7 @@ where
         Ok(Self { store: Arc::clone(store), shape: shape.cut(&shape.checked(range)?) })
     }
 
-    /// Returns a section of this section, which shares the same array or source.
+    /// Returns a section of this section. Both share ownership of the same array or [source](crate::Source).
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).

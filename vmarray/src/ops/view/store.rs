@@ -99,7 +99,7 @@ pub trait Store: Sealed + Send + Sync + Sized {
     }
 }
 
-/// A writable [`Store`]: an array, or a source over writable memory.
+/// A writable [`Store`]: an array, or a [source](crate::Source) over writable memory.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -12,7 +12,7 @@ pub(crate) fn count(of: &[Range<isize>]) -> usize {
     of.iter().map(Range::len).product()
 }
 
-/// The location of a view's elements in the array or source, along each axis.
+/// The location of a view's elements in the array or source (program memory), along each axis.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBox {

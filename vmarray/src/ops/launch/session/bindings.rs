@@ -19,8 +19,8 @@ use crate::ops::launch::broadcast::Modes;
 use crate::ops::sealed::Internal;
 use crate::ops::view::{INTERNAL, Linear, Shape, StoredBox};
 
-/// Arrays that a [`Session`] can [hold](Session::hold): [`VirtualArray`] and [`NdArray`](crate::NdArray), in
-/// rows or tiles. The trait is sealed.
+/// Arrays that a [`Session`] can [hold](Session::hold) (borrow for its launches): [`VirtualArray`] and
+/// [`NdArray`](crate::NdArray), in rows or tiles. The trait is sealed.
 ///
 /// ```
 /// use vmarray::kernel::{Bindable, Session, SessionArray};
@@ -58,7 +58,7 @@ impl<T: ElementMemory + Element, D: Device> Bindable for VirtualArray<T, D> {
     }
 }
 
-/// Elements that a [`Session`] holds, as an argument for parameters of type [`Own`], `&mut Own`,
+/// Elements that a [`Session`] has borrowed, as an argument for parameters of type [`Own`], `&mut Own`,
 /// [`Anywhere`], [`Window`] and [`Shared`]. [`hold`](Session::hold) returns a whole array,
 /// [`section`](Self::section) a part of it.
 ///
@@ -211,7 +211,7 @@ impl<T, S> SessionWindow<T, S> {
     }
 }
 
-/// Identifies the elements of one array that a session holds or has copied: the session's number, and the
+/// Identifies the elements of one array that a session has borrowed or copied: the session's number, and the
 /// array's index in the session.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +220,7 @@ pub struct BindingNumber {
     pub(in crate::ops::launch) number: usize,
 }
 
-/// A range or box of elements that a session holds or has copied.
+/// A range or box of elements that a session has borrowed or copied.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct BindingPlaces {
