@@ -20,8 +20,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $Kind:ident $name:literal, $advice:literal;)*) => {
-        /// The kind of an error. Programs select their reaction by the kind. Its `Display` text is a few
-        /// words.
+        /// The kind of an error. Programs select their reaction by the kind. The kind's `Display` text is a
+        /// few words.
         ///
         /// ```
         /// use backend_api::{Commit, Device, Error, ErrorKind};
@@ -205,7 +205,7 @@ impl Error {
         }))
     }
 
-    /// Creates the error of a gather or scatter if its list has an index out of bounds.
+    /// Creates the error of a gather or scatter whose list has an index out of bounds.
     #[doc(hidden)]
     #[must_use]
     pub fn index_outside(operation: &'static str) -> Self {

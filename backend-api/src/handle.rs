@@ -39,7 +39,7 @@ use crate::id::{BufferId, HostId, QueueId};
 pub struct QueueHandle(QueueId);
 
 impl QueueHandle {
-    /// Creates a handle with an id that is unique in the process. Backends call it when they create a queue.
+    /// Creates a handle with an id that is unique in the process. Backends use it when they create a queue.
     pub fn unique() -> Self {
         Self(QueueId::unique())
     }
@@ -85,7 +85,7 @@ impl QueueHandle {
 pub struct BufferHandle(BufferId);
 
 impl BufferHandle {
-    /// Creates a handle with an id that is unique in the process. Backends call it when they allocate memory.
+    /// Creates a handle with an id that is unique in the process. Backends use it when they allocate memory.
     pub fn unique() -> Self {
         Self(BufferId::unique())
     }
@@ -264,7 +264,7 @@ impl HostAllocation {
     }
 }
 
-/// A position in device memory: a buffer and an offset in bytes. It borrows the owner of the memory.
+/// A position in device memory: a buffer and an offset in bytes. The position borrows the memory's owner.
 /// [`DeviceBuffer::at`](crate::DeviceBuffer::at) and [`BufferHandle::at`] return positions.
 ///
 /// ```
@@ -290,9 +290,9 @@ pub struct DeviceSpan<'a> {
     owner: PhantomData<&'a BufferHandle>,
 }
 
-/// A position in host memory that the device can copy from and to: an allocation and an offset in bytes. It
-/// borrows the owner of the memory. [`HostBuffer::at`](crate::HostBuffer::at) and [`HostAllocation::at`]
-/// return positions.
+/// A position in host memory that the device can copy from and to: an allocation and an offset in bytes. The
+/// position borrows the owner of the memory. [`HostBuffer::at`](crate::HostBuffer::at) and
+/// [`HostAllocation::at`] return positions.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};

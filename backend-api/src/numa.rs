@@ -111,7 +111,7 @@ enum Before {
 impl OnNode {
     /// Prefers a NUMA node for the calling thread's new memory, until the guard is dropped. If the node has
     /// room, the system places on this node the pages that the thread touches first, or that a driver
-    /// page-locks for the thread.
+    /// page-locks for the thread. `None` changes nothing.
     ///
     /// A thread that already has a memory policy, such as in a program started by `numactl`, keeps that
     /// policy.
@@ -122,7 +122,7 @@ impl OnNode {
 
     /// Restricts the calling thread to the node's processors, among the processors that it may use, until the
     /// guard is dropped. Only for threads of this library, because new threads that the thread starts inherit
-    /// the restriction.
+    /// the restriction. `None` changes nothing.
     pub fn run(node: Option<u32>) -> Self {
         let before = one_of_several(node).and_then(|node| {
             let before = Processors::of(0).ok()?;

@@ -11,7 +11,7 @@ use crate::{
     QueueHandle, QueueId, Request, Result, Ticket, racy,
 };
 
-/// An owned queue of a device. Dropping it waits until its work is done, and then releases the queue.
+/// An owned queue of a device. Its drop waits until its work is done, and then releases the queue.
 ///
 /// ```
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
@@ -112,7 +112,7 @@ impl<D: Device + ?Sized> Drop for Queue<D> {
     }
 }
 
-/// Owned device memory. Dropping it waits until work in flight on it is done, and then releases the memory.
+/// Owned device memory. Its drop waits for work in flight on the memory, and then releases the memory.
 ///
 /// ```
 /// use backend_api::{Commit, Device, DeviceBuffer, ErrorKind, Fill, Queue};
@@ -190,8 +190,8 @@ impl<D: Device + ?Sized> Drop for DeviceBuffer<D> {
     }
 }
 
-/// Owned host memory that a device can copy from and to. Dropping it waits until work in flight on it is
-/// done, and then releases the memory.
+/// Owned host memory that a device can copy from and to. Its drop waits for work in flight on the memory, and
+/// then releases the memory.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};

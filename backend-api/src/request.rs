@@ -155,7 +155,7 @@ impl Search<'_> {
 }
 
 /// A special index in the list of a [`Gather`] or a [`Scatter`]: the device reads and writes no element for
-/// it. The corresponding value of a gather is unspecified.
+/// this index. The corresponding value of a gather is unspecified.
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, LEFT_OUT, Queue, Scatter};

@@ -29,7 +29,7 @@ pub enum Route {
     Kernel,
 }
 
-/// A table that selects the [`Route`] (copy method) of a call of [`submit`](crate::Device::submit). It
+/// A table that selects the [`Route`] (copy method) of a call of [`submit`](crate::Device::submit). The table
 /// selects by the direction, the number and the mean length of the call's copies (*pieces*). A program can
 /// measure the routes on its GPU, and replace the backend's default table.
 ///

@@ -24,8 +24,8 @@ pub(super) fn batches_of_mixed_directions(cx: &Context<'_>) {
     let mut scene = Scene::new(cx, 4 * PART, 2 * PART);
     let mut random = SplitMix64::new(7);
     for round in 0..20 {
-        // Uploads write the first quarter. Internal copies read the second quarter and write the third.
-        // Downloads read the last quarter.
+        // Uploads write the first quarter of device memory. Internal copies read the second quarter and write
+        // the third. Downloads read the last.
         let mut batch = Vec::new();
         for place in (0..PART - 400).step_by(400) {
             let mut near = |part: usize| part * PART + place + random.index(200);

@@ -98,7 +98,7 @@ pub struct Check {
     /// Names of the [kinds of request](backend_api::Request::operation) that the check submits. The suite
     /// skips the check on a device that does not support all of them.
     pub needs: &'static [&'static str],
-    /// The check's function. It panics if the device behaves incorrectly, and states the expected behaviour.
+    /// The check's function. If the device behaves incorrectly, it panics and states the expected behaviour.
     pub run: fn(&Context<'_>),
 }
 

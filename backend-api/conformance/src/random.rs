@@ -34,7 +34,7 @@ pub struct Case {
     pub kernel: VerifiedKernel,
     /// Number of items (GPU threads) of the launch.
     pub items: u64,
-    /// Mapping from an item's (GPU thread's) number in the launch to its index in the program's array.
+    /// Mapping from an item's (GPU thread's) number in the launch to an index in the program's array.
     pub geometry: Geometry,
     /// The kernel's parameters, each as 64 bits.
     pub params: Vec<u64>,

@@ -23,8 +23,8 @@ pub(super) enum IndexedKind {
 /// offset.
 pub(super) struct Scene<'a> {
     pub cx: &'a Context<'a>,
-    // Rust drops fields in this order. The drop of the queue waits for its work, so it comes before the
-    // release of the memory.
+    // Rust drops fields in this order. The drop of the queue waits for its work, so the queue must come
+    // before the memory.
     pub queue: Queue<dyn Device>,
     pub memory: DeviceBuffer<dyn Device>,
     pub host: HostBuffer<dyn Device>,

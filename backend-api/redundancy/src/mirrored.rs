@@ -30,7 +30,7 @@ use state::{Length, MirrorState};
 use wakers::DeferringCall;
 
 /// A mirror: a device that consists of several devices and stores all data on each of them. All data survives
-/// if at least one of them works.
+/// if at least one device works.
 ///
 /// - The mirror sends **writes** to all devices; a write is done when all devices have executed it. It sends
 ///   **reads** to the least busy device.

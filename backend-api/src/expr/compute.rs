@@ -294,7 +294,7 @@ impl Partial {
         rest.as_chunks().0.iter().take(number as usize).map(one).collect()
     }
 
-    /// Returns the total of partial sums of integers. It is exact unless it overflows 128 bits.
+    /// Returns the total of partial sums of integers. The total is exact unless it overflows 128 bits.
     #[must_use]
     pub fn sum_of_integers(list: &[Self]) -> i128 {
         let one = |part: &Self| (u128::from(part.words[1]) << 64 | u128::from(part.words[0])) as i128;

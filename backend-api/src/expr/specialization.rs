@@ -38,9 +38,9 @@ pub struct Specialization {
     pub types: Vec<Type>,
     /// For each operation: true if the [`task`](Self::task) (such as a sum) depends on its result.
     pub needed: Vec<bool>,
-    /// For each operation: the index of its kernel parameter, if it is a literal that the kernels take as a
-    /// parameter. A `FieldEquals` has two parameters: bytes 0..8 and 8..16 of its value, repeated if the
-    /// value is shorter.
+    /// For each operation: the index of its kernel parameter, if the operation is a literal that the kernels
+    /// take as a parameter. A `FieldEquals` has two parameters: bytes 0..8 and 8..16 of its value, repeated
+    /// if the value is shorter.
     pub literals: Vec<Option<usize>>,
     /// The kernels' operation on the program's values, such as a sum.
     pub task: Task,
@@ -197,7 +197,7 @@ impl<K, P> Default for ProgramCache<K, P> {
 }
 
 impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
-    /// Returns the program for a key, if it is in the cache.
+    /// Returns the program for `key`, if it is in the cache.
     pub fn find(&self, key: &K) -> Option<Arc<P>> {
         let mut entries = self.0.lock();
         entries.clock += 1;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::ScalarFunction;
 use crate::expr::{Binary, Type, Unary};
 
-/// A register: a mutable variable of an item (a GPU thread). It is an index into [`Body::registers`], the
-/// list of the registers' types.
+/// A register: a mutable variable of an item (a GPU thread). The number is an index into [`Body::registers`],
+/// the list of the registers' types.
 ///
 /// ```
 /// use backend_api::kernel::{Op, Reg};

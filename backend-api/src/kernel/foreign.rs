@@ -69,7 +69,7 @@ impl Code {
     ///
     /// # Safety
     /// In every launch of a kernel with this code, the code must accept the kernel's arguments, and must
-    /// terminate. It may read only elements of the views, and write only elements that the body would write.
+    /// terminate. The code may only read elements of views, and write elements that the body would write.
     #[must_use]
     pub unsafe fn new(entry: &str) -> Self {
         Self { entry: entry.into(), ..Self::default() }

@@ -30,10 +30,9 @@ use crate::racy;
 pub type HostForm = fn(&HostItems<'_>) -> Report;
 
 /// The argument of a [native kernel](HostForm): a range of a launch's items (threads), and the launch's
-/// arguments. The kernel can read all existing elements, and write its own items' elements; in views with
-/// [`Access::Atomic`](super::Access) and [`Access::Append`](super::Access) it can write any element. If the
-/// kernel has groups, the items form whole groups. Other threads and queues may use the memory at the same
-/// time, as for [`racy`].
+/// arguments. A view's [`Access`](super::Access) limits the kernel: `Write` to the elements of these items,
+/// `Read` to reads, `Append` to writes; `Atomic` allows all accesses. If the kernel has groups, the items
+/// form whole groups. Other threads and queues may use the memory at the same time, as for [`racy`].
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -237,8 +236,8 @@ impl HostView<'_> {
     }
 
     /// Fills `into` with elements of `bytes` bytes each, beginning at element `first`. Returns false if an
-    /// element does not exist or has another size. In a view with [`Access::Write`](super::Access), also
-    /// returns false if an element belongs to another item (thread).
+    /// element does not exist, has another size, or is not readable. The elements of other items (threads)
+    /// are not readable in a view with [`Access::Write`](super::Access), and no element is with `Append`.
     #[inline]
     #[must_use]
     pub fn read(&self, first: u64, bytes: usize, into: &mut [u8]) -> bool {
@@ -298,16 +297,16 @@ impl HostView<'_> {
     }
 
     /// Reads a number at `offset` bytes in an element; `element` counts from the start of the whole view.
-    /// Returns `None` if the element does not exist, or if the number would end beyond the element. In a view
-    /// with [`Access::Write`](super::Access), also returns `None` for elements of other items (threads).
+    /// Returns `None` if the number would end beyond the element, or if [`read`](Self::read) would return
+    /// false.
     #[inline(always)]
     #[must_use]
     pub fn load<T: Number>(&self, element: u64, offset: u32) -> Option<T> {
         self.load_bits(element, offset, T::NUMBER_TYPE.bytes()).map(T::from_value)
     }
 
-    /// Writes a number at `offset` bytes in an element of a written view. Returns false, and writes nothing,
-    /// if [`load`](Self::load) would return `None`.
+    /// Writes a number at `offset` bytes in an element. Returns false, and writes nothing, if the number
+    /// would end beyond the element, or if [`write`](Self::write) would return false.
     #[inline(always)]
     pub fn store<T: Number>(&self, element: u64, offset: u32, value: T) -> bool {
         self.store_bits(element, offset, T::NUMBER_TYPE.bytes(), value.to_value())

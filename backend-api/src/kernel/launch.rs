@@ -9,8 +9,8 @@ use crate::expr::Geometry;
 /// A request to run a kernel for a number of items (GPU threads).
 ///
 /// At the end of the launch, the device writes a [report](super::Report) about failed items to host memory.
-/// It does not undo the writes of failed items. If the launch fails as a whole, the contents of written views
-/// are unspecified.
+/// The device does not undo the writes of failed items. If the launch fails as a whole, the contents of
+/// written views are unspecified.
 ///
 /// ```
 /// use backend_api::expr::Geometry;

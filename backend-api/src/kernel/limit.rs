@@ -92,7 +92,7 @@ pub struct LoopClock<'a> {
 }
 
 impl<'a> LoopClock<'a> {
-    /// Creates a clock for the items (threads) of a launch. If `limit` is `None`, it never ends an item.
+    /// Creates a clock for the items (threads) of a launch. If `limit` is `None`, the clock never ends one.
     #[must_use]
     pub fn new(limit: Option<&'a TimeLimit>) -> Self {
         Self { limit, left: TimeLimit::TURNS, since: None }

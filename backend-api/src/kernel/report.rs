@@ -18,8 +18,8 @@ pub struct Report {
     /// Number of failed items (GPU threads). Above 2^31, the number is a lower bound.
     pub failures: u64,
     /// Number of the first operation that failed in the reported item (GPU thread): see
-    /// [`Body::operation`](super::Body::operation). It may contain the bit [`TIME_OVER`](Self::TIME_OVER). 0
-    /// if no item failed.
+    /// [`Body::operation`](super::Body::operation). The number may contain the bit
+    /// [`TIME_OVER`](Self::TIME_OVER). 0 if no item failed.
     pub site: u32,
     /// Detail of the reported failure: the index that was out of bounds, the detail of
     /// [`Op::Fail`](super::Op::Fail), the budget (maximum number of iterations) of a loop, or the bytes of
@@ -61,7 +61,8 @@ impl Report {
         Self { failures, site: site as u32, detail, item }
     }
 
-    /// Merges this report with the report `other` of a later part of the launch.
+    /// Merges this report with the report `other` of a later part of the launch. Keeps the details of the
+    /// first failure, but prefers a failure by the [time limit](Self::TIME_OVER).
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         let failures = self.failures.saturating_add(other.failures);

@@ -74,7 +74,7 @@ impl<B, H> MemoryTable<B, H> {
     /// Returns the host allocation with this id.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the allocation is not in the table.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) in `operation` if the allocation is not in the table.
     pub fn host(&self, operation: &'static str, id: HostId) -> Result<&Arc<H>> {
         let unknown = || {
             Error::new(ErrorKind::UnknownHandle, operation)
@@ -113,7 +113,7 @@ pub fn check_extensible(bytes: u64, most: u64) -> Result<()> {
         .with_detail(format!("the initial length exceeds the limit of {most} bytes")))
 }
 
-/// Returns true if memory of `now` bytes must grow to hold `bytes` bytes. `most` is its maximum length.
+/// Returns true if memory of `now` bytes must grow to hold `bytes` bytes. `most` is the maximum length.
 ///
 /// # Errors
 /// [`TooLarge`](ErrorKind::TooLarge) if `bytes` exceeds both `most` and `now`.
@@ -128,7 +128,7 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 
-/// A number of bytes that an [`Account`] counts as allocated. Dropping it subtracts them.
+/// A number of bytes that an [`Account`] counts as allocated. A drop of the share subtracts these bytes.
 #[derive(Debug)]
 pub struct AccountShare {
     account: Arc<Account>,
@@ -205,7 +205,7 @@ impl IndexedDirection {
 /// locked memory, because that limit applies only to pages that the process itself locks.
 pub const PIN_ADVICE: &str = "request less, release pinned memory, or use HostMemory::Pageable";
 
-/// Calls all wakers, even if one panics. The caller must hold no lock, because wakers can run any code.
+/// Calls all wakers, and logs panics. The caller must hold no lock, because wakers can run any code.
 pub fn wake_all(due: impl IntoIterator<Item = Waker>) {
     for waker in due {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {

@@ -148,7 +148,7 @@ impl PrivateDir {
         &self.path
     }
 
-    /// Reads a file of at most `bytes_max` bytes.
+    /// Reads the file `name`, of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if the
@@ -169,9 +169,9 @@ impl PrivateDir {
         Ok(bytes)
     }
 
-    /// Writes the concatenation of `parts` to a file, with access only for this user (mode 0600 on Unix). The
-    /// file replaces an old file of this name atomically: a reader sees either the old or the new file. If
-    /// the name is a link, the file replaces the link, not its target.
+    /// Writes the concatenation of `parts` to the file `name`, with access only for this user (mode 0600 on
+    /// Unix). The file replaces an old file of this name atomically: a reader sees either the old or the new
+    /// file. If the name is a link, the file replaces the link, not its target.
     ///
     /// # Errors
     /// The system's error. The old file then stays as it was.

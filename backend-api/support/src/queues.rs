@@ -64,7 +64,7 @@ impl<Q> Queues<Q> {
     /// Returns a queue that the program has not released.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue was released or does not exist.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) in `operation` if the queue is released or unknown.
     pub fn get(&self, operation: &'static str, id: QueueId) -> Result<Arc<Q>> {
         match self.0.read().get(&id) {
             Some(Entry::Live(queue)) => Ok(Arc::clone(queue)),
@@ -76,7 +76,7 @@ impl<Q> Queues<Q> {
     /// done. `newest` must return the value of a queue's newest ticket.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle) if the queue does not exist or has not issued the ticket.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle) in `operation` if the queue or the ticket is unknown.
     pub fn of(
         &self,
         operation: &'static str,
@@ -105,7 +105,7 @@ impl<Q> Queues<Q> {
         self.0.read().values().filter_map(live).collect()
     }
 
-    /// Creates the error for a queue that was released or does not exist.
+    /// Creates the error of `operation` for a queue that was released or does not exist.
     #[must_use]
     pub fn unknown(operation: &'static str) -> Error {
         Error::new(ErrorKind::UnknownHandle, operation)

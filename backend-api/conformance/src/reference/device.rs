@@ -20,9 +20,9 @@ use vmarray_support::{IdMap, Queues, Timeline};
 
 /// A device with its memory in RAM. Each call executes all of its work before it returns.
 ///
-/// Use it as an example of a backend, and as a reference for comparisons. It is slow, because one lock guards
-/// all memory. It does not support pinned (page-locked) memory, because it cannot lock pages. It allocates
-/// its memory from the system on demand.
+/// Use it as an example of a backend, and as a reference for comparisons. The device is slow, because one
+/// lock guards all memory. It does not support pinned (page-locked) memory, because it cannot lock pages. It
+/// allocates its memory from the system on demand.
 ///
 /// ```
 /// use std::sync::Arc;

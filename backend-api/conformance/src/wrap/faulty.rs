@@ -16,11 +16,11 @@ use backend_api::forward;
 use backend_api::wrap::{Fault, FaultPlan, Operation};
 
 /// A device that forwards all calls to an inner device, except for calls that [rules](Fault) select: these
-/// calls fail. It can also behave as a lost device.
+/// calls fail. The device can also behave as a lost device.
 ///
 /// - A call that fails has no effect. A failure that is [reported later](Fault::reported_later) fails only
 ///   the ticket of the call. In this case the device executes the first half of a batch of copies, and does
-///   not check the arguments of the second half. It does not execute other kinds of work at all.
+///   not check the arguments of the second half. The device does not execute other kinds of work at all.
 /// - A lost device fails every call at once, and fails its pending tickets with [`ErrorKind::Lost`]. The
 ///   program can still release memory. Work in flight continues in the inner device, so a release still waits
 ///   for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner device has
@@ -109,7 +109,7 @@ impl<D: Device> Faulty<D> {
         &self.inner
     }
 
-    /// Adds a rule of fault injection: calls that match it fail from now on.
+    /// Adds a rule of fault injection: calls that match the rule fail from now on.
     pub fn inject(&self, fault: Fault) {
         self.state.lock().plan.add(fault);
     }
