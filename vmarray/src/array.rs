@@ -183,8 +183,8 @@ const LONG_BYTES: usize = 256;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
-    // Fields that a cache hit reads come first. The length is stored before the entries, and all fields are
-    // constant, so the compiler keeps them in registers.
+    // Fields that a cache hit reads come first. The length is no field, but stored before the page entries.
+    // So all fields are constant, and the compiler keeps them in registers.
     entries: NonNull<Entry>,
     /// The shift from an index to its page; valid only if `is_quick`.
     shift: u32,

@@ -165,8 +165,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the number of elements of a page. Prefer a power of two: other lengths cost a division per
-    /// access.
+    /// Sets the number of elements of a page. Prefer a power of two: other lengths cost divisions.
     ///
     /// If the program uses adjacent elements together, long pages use the bus better. Otherwise short pages
     /// waste less bandwidth.
@@ -234,8 +233,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Makes [`build`](Self::build) write all device memory once, to prove that the memory exists. Many
-    /// drivers allocate memory only at its first use. `build` then takes the time of this write.
+    /// With [`Commit::Proven`], [`build`](Self::build) writes all device memory once, to prove that it
+    /// exists. Many drivers allocate memory only at its first use. `build` then takes the time of this write.
     pub fn commit(mut self, commit: Commit) -> Self {
         self.settings.commit = commit;
         self

@@ -67,7 +67,7 @@ where
     pub(crate) fn run(mut self, pages: usize) -> Result<impl Iterator<Item = R>> {
         self.state.get_mut().left.push(0..pages);
         while !self.state.get_mut().left.is_empty() && !*self.has_failed.get_mut() {
-            // Lead again, because helpers may have returned pages to the loop after the leader ended.
+            // Process pages again, because helpers may have returned pages after `lead` ended.
             self.lead();
         }
         let mut state = self.state.into_inner();

@@ -75,7 +75,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
         // A short range may be part of a sequential scan, so report it to read-ahead. A long range prefetches
-        // its own pages. A read of parts bypasses the cache, so it needs no prefetch.
+        // its own pages. A read of parts may bypass the cache, so do not report such a read.
         let has_parts = self.pager().has_parts_of(size_of_val(into));
         let is_followed = pages.clone().count() <= 2 && !has_parts;
         let stream = if is_followed { Stream::Follow } else { Stream::Ignore };

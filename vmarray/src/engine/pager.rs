@@ -560,7 +560,7 @@ impl Pager {
         wants: &mut bool,
     ) -> Result<Option<State>> {
         // A shared load may start while other threads read the home slot (in device memory): a later
-        // write-back waits for them. An exclusive load may not, because its owner writes.
+        // write-back waits for these reads. An exclusive load may not, because its owner writes.
         let exclusive = matches!(then, LoadFor::Exclusive(_));
         let refusal = match self.table.entry(page).try_claim_absent(!exclusive) {
             Ok(before) => return Ok(Some(before)),

@@ -160,8 +160,7 @@ impl<'a> Acquire<'a> {
             let is_busy = |state: State| {
                 state.any(RESIDENT)
                     || state.any(UNSAVED) && self.want == Want::Exclusive
-                    // Other threads hold the page but do not load it, or they share it to read its home slot
-                    // (in device memory).
+                    // Other threads hold the page without loading it, or share it for reads of device memory.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
                     // The page is loading for another purpose, so its load cannot serve this task's request.
                     || state.any(IN_FLIGHT) && self.was_busy

@@ -378,7 +378,8 @@ impl Files {
         Ok((page_len, pages))
     }
 
-    /// Returns the array of `len` elements that a part of the files stores, with the settings of a builder.
+    /// Returns the array of `len` elements in a `part` of the files, with the settings of `builder`. `length`
+    /// is the kind of length that the files store.
     pub fn part<T: Element, D: backend_api::Device>(
         &self,
         builder: Builder<T, D>,

@@ -265,8 +265,8 @@ impl Channel {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 let copied = || copies.iter().map(Transfer::bytes).sum();
                 recording::sized(ticket, loads.len() + reads.len(), copied);
-                // Wake the threads that sleep for these pages, because one of them must finish the transfer.
-                // None can finish it before it is recorded below, because this thread holds the lock.
+                // Wake the threads that sleep for these pages: one of them must finish the transfer. They
+                // find the transfer only after it is recorded below, because this thread holds the lock.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());

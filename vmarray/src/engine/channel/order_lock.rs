@@ -1,5 +1,5 @@
-//! The lock under which a thread submits work to a device's queues. Its holder calls no wakers of tasks until
-//! it releases the lock.
+//! The lock under which a thread submits work to a device's queues. The thread calls no wakers of tasks
+//! until it releases the lock.
 
 use std::ops::{Deref, DerefMut};
 

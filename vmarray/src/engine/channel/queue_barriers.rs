@@ -448,7 +448,7 @@ impl HomeQueues {
             let noted = order.writes.iter().chain(&loads.reads).chain([&loads.store]);
             before.extend(noted.flatten().chain(&order.readers));
             // Other arrays' kernels that read these home slots (in device memory) are ordered with the first
-            // fetch queue only, so submit an empty batch there as a marker.
+            // fetch queue only. To wait for them, submit an empty batch there as a marker.
             match of.fetches.first().submit(&[]) {
                 Ok(marker) => {
                     of.fetches.note_submitted(0, marker);

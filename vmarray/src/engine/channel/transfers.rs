@@ -404,7 +404,7 @@ impl Channel {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                    // Count the failure first: the owner of the claim reads the count when the claim ends.
+                    // Count the failure first: the thread that waits for the load then reads the count.
                     self.loads.unreported_errors.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),

@@ -74,7 +74,7 @@ impl Pager {
             claims.iter_mut().for_each(HomeClaim::end_write);
             return Ok(());
         }
-        // Record that home slots (in device memory) have lost their contents, before releasing these pages.
+        // Before releasing the pages, record that their home slots (in device memory) are unspecified.
         self.init_tracker.lose();
         let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
         pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))
@@ -139,7 +139,7 @@ impl Pager {
         mut work: impl FnMut() -> Result<R>,
     ) -> Result<R> {
         loop {
-            // A page whose write-back failed earlier is still dirty: `settle` writes it back, or fails.
+            // Count only new failures, because `settle` repeats write-backs that failed earlier.
             let before = self.failed_write_backs();
             self.settle(pages)?;
             let result = work()?;

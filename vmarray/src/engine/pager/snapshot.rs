@@ -230,7 +230,7 @@ impl Drop for TakenPages<'_> {
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        // Call wakers of tasks only when the next snapshot can begin.
+        // Call wakers of tasks after this function: a woken task may begin the next snapshot.
         let _deferral = DeferredWakes::begin();
         // Visit all pages that may be marked, even after a panic of a device.
         self.pager.snapshots.end(&self.marks, self.pager, self.pager.table.len());

@@ -1,4 +1,4 @@
-//! Join and group keys on devices: encodes column values of each tuple as one number, and sorts by it.
+//! Join and group keys on devices: encodes column values of each tuple as one number, and sorts by this number.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -240,7 +240,7 @@ impl<T: Element, D: Device> TupleDevices<'_, T, D> {
         rows.given(given).result(to).run::<coded>()
     }
 
-    /// Adds the encoded values of the columns `keys` to each tuple's code (one number).
+    /// Computes each tuple's code (one number for the columns `keys`) in `codes`, by these `steps`.
     pub fn code(
         &self,
         rows: &DeviceRows<'_, D>,
