@@ -39,7 +39,7 @@ impl EventCount {
     #[inline]
     pub fn wait(&self, key: EventKey) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // Pairs with the fence in `notify`: this check sees the change, or the producer sees this sleeper.
+        // Pairs with the fence in `notify`: this check sees the new count, or the producer sees this sleeper.
         fence(Ordering::SeqCst);
         let mut sleep = self.sleep.lock();
         while self.is_current(key) {

@@ -80,8 +80,8 @@ pub enum EvictionPolicy {
     TwoQueue,
 }
 
-/// An eviction policy and its state for the frames `0..frames` of one shard (the part of the cache that one
-/// channel uses).
+/// An eviction policy and its state for the frames `0..frames` of one shard (the cache of one channel, a
+/// share of a device).
 ///
 /// The policy *tracks* a frame from [`inserted`](Self::inserted) until the caller takes it as a victim or
 /// reports it as [`removed`](Self::removed). Frame numbers must be below `frames`; greater ones may panic.

@@ -188,7 +188,8 @@ impl Identity {
         progress::inherits(|hold| *hold == WorkHold::Snapshot { array: self.0 })
     }
 
-    /// Returns true if the calling thread may block until other threads drop their guards of this page.
+    /// Returns true if the calling thread may block until other threads drop their guards of this page. To
+    /// avoid deadlocks, a thread waits only for pages after all pages that it guards.
     #[inline]
     pub fn may_wait_for(&self, page: u64) -> bool {
         if never_waits() {

@@ -1,4 +1,4 @@
-//! Progress: a long operation reports the elements done to a callback of the program, which may cancel it.
+//! Progress: a long operation reports its processed bytes to a callback of the program, which may cancel it.
 
 use std::cell::{Cell, RefCell};
 use std::ops::{ControlFlow, Range};
@@ -167,7 +167,7 @@ pub fn with_progress<R>(
     work()
 }
 
-/// Runs the operation `work` on `all_bytes` bytes, which reports its steps to [`with_progress`]'s function.
+/// Runs `work`, which reports its progress on `all_bytes` bytes to the callback of [`with_progress`].
 ///
 /// # Errors
 /// The errors of `work`.
@@ -192,7 +192,7 @@ pub fn in_steps<R, E>(
     Ok(done)
 }
 
-/// Runs the operation `work` as [`in_steps`] does, but reports its steps to `progress`.
+/// Runs `work` as [`in_steps`] does, but `work` reports to the callback `progress`.
 ///
 /// # Errors
 /// The errors of `work`.

@@ -25,7 +25,7 @@ const RUN_MIN_MOST: u64 = 16;
 /// Number of pages at equal distances that begin a strided stream.
 const STRIDED_RUN: u64 = 4;
 
-/// An array for read-ahead, which follows streams (sequences of misses at equal distances) of each thread.
+/// An array whose misses read-ahead follows: its identity, its length, and its limit of prefetches.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams {
     /// Identity of the array.

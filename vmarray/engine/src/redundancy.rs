@@ -59,7 +59,7 @@ impl Redundancy {
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))
     }
 
-    /// Returns the copies of the pages of a channel (a share of `device`), one for each device.
+    /// Returns the replicas of a channel's pages, one for each device; `device` is the device of the channel.
     pub fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],

@@ -1,5 +1,5 @@
 //! `vmarray-monitor`: a terminal program that shows the cache and bus activity of arrays in other processes.
-//! They must [publish](vmarray::monitor) their statistics.
+//! These processes must [publish](vmarray::monitor) their statistics.
 
 mod screen;
 mod table;

@@ -228,7 +228,7 @@ impl Entry {
     }
 
     /// Takes an absent page without contents exclusively, for a thread that writes zeroes to its home slot
-    /// (in device memory). Ignores a snapshot's mark, because the page reads as zeroes before and after.
+    /// (in device memory). Ignores a snapshot's mark (page to save): the page reads as zeroes all the time.
     #[inline]
     pub fn try_claim_to_zero(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {

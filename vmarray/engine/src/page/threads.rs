@@ -283,7 +283,7 @@ pub mod counter {
 
     static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 
-    /// Returns an unused counter's number, a shared one if none is unused, or `UNCOUNTED` for `!counts`.
+    /// Returns an unused counter, or a shared one if all are in use; no counter if `counts` is false.
     #[inline]
     pub fn acquire(counts: bool) -> HitCounter {
         if !counts {
@@ -320,7 +320,7 @@ mod tests {
         entry.install(frame.as_mut_ptr());
         entry.open_writes();
         let _ = entry.release_exclusive(Holder::Pin, 0);
-        // Returns if any hazard slot announces a write, and if any announces a read or write, of the page.
+        // Returns true or false twice: a hazard slot announces a write, or any access, of the page.
         let announced = || {
             let registry = REGISTRY.read();
             [HazardAccess::Writes, HazardAccess::All].map(|access| {
