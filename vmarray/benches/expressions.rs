@@ -65,7 +65,7 @@ fn asked_of_arrays(c: &mut Criterion) {
     let mut group = c.benchmark_group("131072 pages");
     group.throughput(Throughput::Elements(PAGES as u64));
     operations!(group, "array", &array);
-    // Fill the cache with unchanged pages, which each sum must take into account.
+    // Fill the cache with unchanged pages: each sum must then look for changed pages in the cache.
     group.bench_function("array with resident pages/sum", |b| {
         black_box(array.to_vec(..1000).expect("the range is in the array"));
         b.iter(|| black_box(array.sum(.., Field::whole())).unwrap());

@@ -17,7 +17,7 @@ fn main() -> vmarray::Result<()> {
     let mut expected = vec![1.0_f32; ROWS];
     let mut state = 7_usize;
     for _batch in 0..20 {
-        // Draw a batch of distinct row numbers in any order; of equal ones the last value would win.
+        // Draw a batch of distinct row numbers: for equal numbers, `scatter` would keep only the last row.
         let mut words: Vec<usize> = (0..256)
             .map(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -18,7 +18,7 @@ fn main() -> vmarray::Result<()> {
 
     // The devices change their copies of elements. Meanwhile the program cannot read the borrowed vector.
     source.transform(.., value.set(value * 0.5))?;
-    // A read copies its elements to the program's memory; the rest stays on the device.
+    // A read copies only the requested elements back to RAM; the other changed elements stay on the device.
     println!("sample 999 is {}", source.get(999)?);
     assert_eq!(source.get(999)?, 499.5);
     let moved = source.stats().total();
@@ -28,7 +28,7 @@ fn main() -> vmarray::Result<()> {
         moved.bytes_from_device / 1000
     );
 
-    // Copy changed elements to the vector. The drop does so too, but can only log an error.
+    // Copy changed elements to the vector. `drop` does so too, but can only log an error.
     source.flush(..)?;
     drop(source);
     assert_eq!(samples[999_999], 499.5);

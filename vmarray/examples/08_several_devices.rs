@@ -21,7 +21,7 @@ fn main() -> vmarray::Result<()> {
             let speed = speed * 1_000_000_000;
             let card = SimulatedDevice::builder(1).bytes(mib << 20).bandwidth(speed).jitter(0.0);
             let card = Arc::new(card.latency(Duration::from_micros(10)).build());
-            // For a real GPU, the library measures this profile when a placement needs it.
+            // For a real GPU, the library measures this profile (the GPU's speeds) when a placement needs it.
             Profile::new(speed, speed, speed, 65_536).remember(&card.info().identity);
             card
         });

@@ -26,7 +26,7 @@ fn main() -> vmarray::Result<()> {
     let block = volume.section_mut([10, 20, 30]..[18, 40, 60])?;
     block.set([0, 0, 0], 9)?;
     assert_eq!(volume.find(Field::whole(), &9)?, [[10, 20, 30]]);
-    // An update with a condition on positions: the floor of the block.
+    // Set the block's last layer along axis 1 to 5, by a condition on positions.
     let row = block.coordinate(1)?;
     block.assign_where(.., row.eq(19_u64), Field::whole().set(5))?;
 

@@ -21,12 +21,12 @@ fn main() -> vmarray::Result<()> {
     let in_ram = a.combine(&b)?;
     println!("{} results with dimensions {:?}", in_ram.len(), in_ram.dimensions());
 
-    // `run` counts the result's tuples; `to_paged` then writes them to an array, tuple after tuple.
+    // `run` counts the tuples of the result. `to_paged` writes these tuples to an array.
     let combination = Combine::new(&a, &b).run()?;
     let paged = combination.to_paged(|array| array.cache_bytes(CACHE_BYTES))?;
     assert_eq!(paged.to_index_set(..)?, in_ram);
 
-    // Store the inputs in arrays as well. The join then cuts the second set into blocks, and writes the
+    // Store the inputs in arrays as well. The join then cuts the second input into blocks, and writes the
     // results block after block.
     let in_pages = |set| PagedIndexSet::from_index_set(set, |array| array.cache_bytes(CACHE_BYTES));
     let (paged_a, paged_b) = (in_pages(&a)?, in_pages(&b)?);

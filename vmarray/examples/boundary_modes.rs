@@ -37,8 +37,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(&folder)?;
     for (name, contents) in files()? {
         let path = folder.join(name);
-        // The crate's documentation includes this file. Do not write equal contents, because cargo would then
-        // compile the crate anew.
+        // Write the file only if its contents changed: it is part of the crate's documentation, so a write
+        // makes cargo compile the crate anew.
         if std::fs::read_to_string(&path).ok().as_deref() != Some(&*contents) {
             std::fs::write(path, contents)?;
         }
@@ -46,7 +46,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Draws all files: returns their names and contents.
+/// Draws one image for each boundary mode. Returns the names and contents of the files.
 pub fn files() -> Result<Vec<(String, String)>> {
     let shape = [PICTURE.len(), PICTURE[0].len()];
     let image = NdArray::<u8, 2>::new(shape)?;

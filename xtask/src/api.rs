@@ -27,7 +27,7 @@ const AUTO_TRAITS: [&str; 7] =
 pub struct Records(BTreeMap<String, Vec<String>>);
 
 impl Records {
-    /// Adds the public API of a library from rustdoc's JSON.
+    /// Adds the public API of the crate `package`, from the file `json` that rustdoc wrote.
     pub fn add(&mut self, package: &str, json: &Utf8Path) -> Result<()> {
         let built = public_api::Builder::from_rustdoc_json(json).omit_blanket_impls(true).build();
         let api = built.with_context(|| format!("public-api cannot read {json}"))?;
@@ -48,8 +48,8 @@ impl Records {
         Ok(())
     }
 
-    /// If `record` is true, writes the records. Otherwise compares the items with the records; the error
-    /// lists removed and added lines, and the command that updates the records.
+    /// If `record` is true, writes the API to the recorded files. Otherwise compares it with these files; the
+    /// error lists removed and added lines, and the command that updates the files.
     pub fn settle(&self, sh: &Shell, record: bool) -> Result<()> {
         if record {
             sh.remove_path(FOLDER)?;

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-/// Checks elements under load, on host RAM, a file, simulated devices and the machine's devices.
+/// Checks arrays under load: on host RAM, a file, simulated devices and the machine's devices.
 #[derive(clap::Args, Debug)]
 pub struct SoakArgs {
     /// Devices to use instead, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
@@ -17,7 +17,7 @@ pub struct SoakArgs {
     /// The number of operations of one round.
     #[arg(long, value_name = "N", default_value_t = 2_000_000)]
     pub round: u64,
-    /// The seed of the first round; later seeds count up from it.
+    /// The seed of the first round; the following rounds use the following seeds.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
     /// Threads of a round. Default: four.
@@ -26,8 +26,8 @@ pub struct SoakArgs {
     /// A folder for the files of file devices. Default: the system's folder for temporary files.
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
-    /// Runs only rounds in which devices are lost and rebuilt. The arrays are mirrored on host RAM and
-    /// simulated devices, or move among them.
+    /// Runs only rounds on host RAM and simulated devices, in which mirrored arrays lose and rebuild devices,
+    /// and other arrays move between devices.
     #[arg(long)]
     pub losses: bool,
     /// A file that stores the progress: a later call with the same options and sources continues there.
@@ -41,7 +41,7 @@ pub struct KillsArgs {
     /// The number of kills, in all.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub count: u64,
-    /// The seed of the first shape; later seeds count up from it.
+    /// The seed of the first array shape; the following shapes use the following seeds.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
     /// A folder for the files. Default: the system's folder for temporary files.
@@ -83,7 +83,7 @@ pub struct BenchArgs {
     /// Threads that use the array. Default: one per core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Measures only the array, each time that the parent process requests it, such as `cargo xtask gate`.
+    /// Measures only the array, each time that the parent process, such as `cargo xtask gate`, requests it.
     #[arg(long, conflicts_with_all = ["peer", "json", "record"])]
     pub in_turns: bool,
     /// Builds the arrays with checksums of pages.
@@ -120,8 +120,7 @@ pub struct GateArgs {
     pub old: PathBuf,
     /// An xtask of this commit, built in the same way.
     pub new: PathBuf,
-    /// Two Pythons with the package of the previous commit and of this one: measures workloads of the package
-    /// too.
+    /// Also measures the Python package: two Pythons with the package of the previous commit and of this one.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"])]
     pub python: Vec<PathBuf>,
     /// Devices to use, as for `bench`.

@@ -37,7 +37,7 @@ mod suite;
 #[cfg(feature = "array")]
 mod workloads;
 
-/// Returns the names of the families of workloads that have a workload whose name begins with one of `only`.
+/// Returns the names of the families that may have a workload whose name begins with one of the texts `only`.
 /// If `only` is empty, returns all families.
 #[cfg(feature = "array")]
 pub fn families(only: &[String]) -> Vec<&'static str> {

@@ -64,7 +64,7 @@ pub fn run() -> Result<()> {
                 false => Ok(Outcome::Passed("not touched; whole by `cargo xtask nightly`".into())),
             });
         }
-        // Restore the normal build settings, because the steps below compile the crates with others.
+        // Restore the normal build settings, because the steps below use other build settings.
         drop(lints);
         steps.run("concurrency model", || test_host::model(&sh));
         steps.run("rustdoc, examples", || examples::check(&sh));

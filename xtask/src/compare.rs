@@ -34,8 +34,8 @@ pub fn run(args: CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command that starts one of two alternating builds, for workloads whose names begin like
-/// `only`.
+/// Returns the command that starts the build `program` for alternating measurements of all workloads whose
+/// names begin with one of `only`.
 pub fn in_turns(program: &Path, only: &[&str], options: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(["bench", "--in-turns"]).args(only.iter().flat_map(|name| ["--only", name])).args(options);

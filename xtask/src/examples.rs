@@ -33,8 +33,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs the check for examples as a step. The error lists the public items without an example, one in each
-/// line, or the differences from the recorded API.
+/// Checks that public items have examples, and that the public API matches its record. The error lists the
+/// items without an example, or the differences.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     judge(sh, false)
 }
@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
     /// differ, and `around` the documentation of the parent.
     fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>, around: &str) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-        // Skip items of other crates, which document them, and items that the walk has already reached.
+        // Skip items of other crates, and items that the walk has already reached.
         let Some(item) = self.index.get(&id).filter(|item| item.crate_id == 0) else { return };
         let Some((kind, inner)) = item.inner.iter().next() else { return };
         if !self.seen.insert(id) {
@@ -180,7 +180,7 @@ impl<'a> Walk<'a> {
     }
 
     fn judge(&mut self, item: &Item, kind: &str, path: &str, around: &str) {
-        // Skip private items. Items of traits have the visibility `default`, that of the trait.
+        // Skip private items. Items of traits are `default`: as public as the trait.
         if item.visibility != "public" && item.visibility != "default" {
             return;
         }

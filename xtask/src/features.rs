@@ -8,8 +8,8 @@ use anyhow::Result;
 use xshell::{Shell, cmd};
 
 /// Checks each published crate by cargo-hack, with warnings as errors: without features, with each feature,
-/// and with each pair. With `sample`, checks only crates that have features: without features, and with the
-/// default ones. The sample uses the build folder of the rustdoc check, which covers all features together.
+/// and with each pair of features. With `sample`, checks only crates that have features: without features,
+/// and with the default features. The sample reuses the build folder of the rustdoc check.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let metadata = project::members()?;
     let published = project::published(&metadata);

@@ -154,7 +154,7 @@ fn kills(args: &KillsArgs, folder: &Path, before: u64) -> Result<u64> {
         let life = SplitMix64::new(args.seed ^ kill << 20).index(LIFE_MICROSECONDS) as u64;
         let mut victim = Victim { folder: folder.to_owned(), seed, life: kill }.spawn()?;
         let output = BufReader::new(victim.stdout.take().context("the victim has no output")?);
-        // In some rounds, kill the process while it creates or opens the files.
+        // Every fourth time, kill the process before it writes, while it creates or opens the files.
         let writes =
             kill % 4 == 3 || output.lines().map_while(Result::ok).any(|line| line.ends_with("writing"));
         std::thread::sleep(Duration::from_micros(life));

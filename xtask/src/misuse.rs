@@ -16,8 +16,8 @@ const PROGRAMS: [(&str, &str, &str); 2] = [
     ("vmarray-kernel", "vmarray_kernel", "vmarray/kernel/tests/misuse"),
 ];
 
-/// Checks the compiler's messages about programs that must not compile. The error lists the lines whose
-/// message differs from the expected one.
+/// Checks rustc's messages about programs that must not compile. The error lists each source line with a
+/// message that differs from the expected message.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let (mut lines, mut faults) = (0, Vec::new());
     for (package, name, programs) in PROGRAMS {

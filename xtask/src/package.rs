@@ -15,8 +15,7 @@ pub fn run(sample: bool) -> Result<()> {
     steps.finish()
 }
 
-/// Packs the published crates as for a registry, each after its dependencies. Also builds the packages,
-/// unless it is a sample.
+/// Packs the published crates as for a registry. Also builds the packages, unless `sample` is true.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let packed = project::published(&project::members()?).len();
     let verify: &[&str] = if sample { &["--no-verify"] } else { &[] };

@@ -7,8 +7,8 @@ use xshell::{Shell, cmd};
 
 /// Returns the folder of the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
-    // Prefer the variable that cargo sets at run time, so that a moved checkout works; else use the build's
-    // value.
+    // Prefer the variable's value at run time to its value at build time, because the checkout may have
+    // moved.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).parent().map(Path::to_path_buf).unwrap_or_default()
 }
@@ -27,7 +27,7 @@ pub fn metadata() -> MetadataCommand {
     command
 }
 
-/// Returns the metadata of the workspace's members alone.
+/// Returns cargo's metadata of the workspace's members, without their dependencies.
 pub fn members() -> Result<Metadata> {
     Ok(metadata().no_deps().exec()?)
 }

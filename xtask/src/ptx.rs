@@ -113,7 +113,7 @@ fn kernels(module: &str) -> Vec<(String, String)> {
         }
         match kernels.last_mut() {
             Some((_, kernel)) if is_inside => *kernel += &format!("{line}\n"),
-            // Leave out comments, because they may name variables and kernels that this text lacks.
+            // Leave out comments, because comments may name kernels that are not in this kernel's text.
             _ if !line.trim_start().starts_with("//") => declarations += &format!("{line}\n"),
             _ => {}
         }

@@ -92,7 +92,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let pythons = pythons(sh, args);
     for python in &pythons {
         let python = match args.sample && args.pythons.is_empty() {
-            // A sample tests in maturin's environment, which still has the packages of an earlier run.
+            // To save time, a sample tests in maturin's environment, which has the packages of earlier runs.
             true => maturin.clone(),
             false => {
                 let environment = folder.join("environment");

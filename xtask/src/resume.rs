@@ -24,7 +24,7 @@ fn path_of_sources(file: &Path) -> PathBuf {
     path.into()
 }
 
-/// Prepares a progress file: deletes its progress if it was made by another version of the sources.
+/// Prepares a progress file: deletes the progress if another version of the sources has written it.
 pub fn begin(file: &Path) -> Result<()> {
     begin_with(file, &sources())
 }

@@ -404,7 +404,7 @@ impl Worker {
                 "element {index} has version {version}, not {before} to {last} ({})",
                 self.drawn
             );
-            // Later reads must not return an older version than this one.
+            // From now on, reads must not return an older version than `version`.
             self.own[index / self.workers].1 = version;
             return Ok(());
         }
@@ -438,7 +438,7 @@ impl Worker {
 
     /// Returns the next value for one of its own elements.
     fn begin<T: Cell>(&mut self, place: usize) -> T {
-        // Permit the old version too until the write has succeeded.
+        // Until the write has succeeded, reads may return the old or the new version.
         self.own[place].0 += 1;
         T::of(self.index(place), self.own[place].0)
     }

@@ -71,7 +71,7 @@ impl Steps {
         Self { done: Vec::new(), start: Instant::now(), program }
     }
 
-    /// Runs one step, prints its result and records it. Returns true unless it failed.
+    /// Runs the step `work`, prints and records its result under `name`. Returns true unless the step failed.
     pub fn run(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
         eprintln!("\n==== {name} ====");
         let start = Instant::now();
@@ -83,8 +83,8 @@ impl Steps {
         goes_on
     }
 
-    /// Runs the steps of `work`, and commands of xtask as further named steps. While `work` runs, the
-    /// commands run one after another; then two at a time. Prints a command's output when it ends.
+    /// Runs `work`, and meanwhile `commands` of xtask as further named steps. While `work` runs, one command
+    /// runs at a time; after `work`, two. Prints the output of a command when the command ends.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let (program, waiting, done) =
             (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));

@@ -11,7 +11,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file())
 }
 
-/// Returns true if cargo has a command, such as `nextest`, or `+nightly miri` of a toolchain.
+/// Returns true if `cargo` has the command, such as `nextest`, or `+nightly miri` of another toolchain.
 pub fn has(sh: &Shell, command: &[&str]) -> bool {
     cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
 }

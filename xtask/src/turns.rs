@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// The prefix of a program's lines that are for the driver.
 const MARK: &str = "turn: ";
-/// The number of processes of each program.
+/// The number of processes of each program, OLD and NEW.
 pub const PROCESSES: usize = 5;
 /// The number of ratios outside of the 95 % interval at each end; there are 25 ratios, five times to five.
 const OUTSIDE: usize = 2;
@@ -177,7 +177,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both calls fail if the program has ended already.
+        // Ignore errors: both calls fail if the program has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -231,8 +231,8 @@ impl Processes {
 }
 
 /// Measures the rows (workloads) whose names `is_wanted` accepts, alternately by processes of two programs.
-/// `command` returns the command of the program OLD for 0, and of NEW for 1. Calls `measured` with the times
-/// of each row. Measures a noisy row again while `has_time` returns true.
+/// `command` returns the command of the program OLD for 0, and of NEW for 1. Calls `measured` with the name
+/// and the times of each row. Measures a noisy row some more times while `has_time` returns true.
 pub fn rows(
     command: &dyn Fn(usize) -> Command,
     is_wanted: &dyn Fn(&str) -> bool,
@@ -256,8 +256,8 @@ pub fn rows(
     Ok(())
 }
 
-/// Measures the first row (workload) of two programs, once in each of several processes. First runs both
-/// programs unmeasured, so that the caches on disk contain their compiled kernels.
+/// Measures the first row (workload) of the programs OLD (`command(0)`) and NEW, once in each process. First
+/// runs both programs unmeasured, so that the caches on disk contain their compiled kernels.
 pub fn first_calls(
     command: &dyn Fn(usize) -> Command,
     measured: &mut dyn FnMut(String, Times),

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Instant;
 
-/// A function to measure. It returns a number, which must equal that of all contenders for the row.
+/// A function to measure. Its result must equal the results of all other functions in the row (report line).
 pub type Work<'a> = Box<dyn FnMut() -> f64 + 'a>;
 
 /// Wall-clock time and processor time, in seconds.
@@ -17,8 +17,7 @@ thread_local! {
     static TIMES: Cell<[Option<Times>; 2]> = const { Cell::new([None; 2]) };
 }
 
-/// Runs `part` within a measured function: only the time of `part` counts, not that of the preparation before
-/// it.
+/// Runs `part` within a measured function. Only the time of `part` counts, not the preparation before it.
 #[allow(dead_code, reason = "not all benchmarks that share this prepare something")]
 pub fn timed<R>(part: impl FnOnce() -> R) -> R {
     let begin = now();
@@ -32,7 +31,7 @@ fn now() -> Times {
     [START.elapsed().as_secs_f64(), processor_seconds()]
 }
 
-/// Measures all contenders alternately, after a warm-up round, and prints the row.
+/// Measures `works`, and the work of `python` for `row`, alternately after a warm-up; prints the row.
 pub fn compare(row: &str, mut works: Vec<(String, Work<'_>)>, python: Option<&mut Python>) {
     let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(11);
     let mut python = python;
@@ -98,7 +97,7 @@ pub struct Python {
 }
 
 impl Python {
-    /// Starts a script with these arguments, by the interpreter that the environment variable `PYTHON` names.
+    /// Starts `script` with the interpreter in the variable `PYTHON`, else `python3`; `None` if this fails.
     pub fn start(script: &str, arguments: &[&dyn Display]) -> Option<Self> {
         let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let mut command = Command::new(program);

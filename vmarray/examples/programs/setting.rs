@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use vmarray::{AnyDevice, RaggedArray, Result, prelude::*};
 
-/// Returns the start of each row of a ragged array, given the rows' lengths, and the end of the last row.
+/// Returns the start of each row of a ragged array, and the end of the last row, given the rows' lengths.
 pub fn starts_of(lengths: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut starts = vec![0];
     for len in lengths {
@@ -45,7 +45,7 @@ impl Setting {
         self.on(self.devices.clone(), values)
     }
 
-    /// Creates an array on one device, which a kernel needs if any work-item changes any element.
+    /// Creates an array on one device. Kernels need it if a work-item (GPU thread) may write any element.
     pub fn array_on_one<T: Element>(&mut self, values: &[T]) -> Result<VirtualArray<T>> {
         self.on(self.devices[..1].to_vec(), values)
     }
@@ -57,7 +57,7 @@ impl Setting {
         Ok(array)
     }
 
-    /// Creates a two-dimensional array, stored in tiles or in rows.
+    /// Creates a two-dimensional array of `values`, given row by row; at random, it stores tiles or rows.
     pub fn image<T: Element>(&mut self, shape: [usize; 2], values: &[T]) -> Result<NdArray<T, 2>> {
         let builder = NdArray::builder(shape).devices(self.devices.clone());
         let builder = match self.below(2) {
@@ -74,7 +74,7 @@ impl Setting {
         RaggedArray::builder().devices(self.devices.clone()).from_rows(rows)
     }
 
-    /// Creates a source, with which devices work on a vector of the program in place.
+    /// Creates a source: devices then process the vector `values` in place, in pages of random length.
     pub fn source<T: Element>(&mut self, values: Vec<T>) -> Result<Source<T>> {
         Source::builder(values).devices(self.devices.clone()).page_len(64 << self.below(4)).build()
     }

@@ -24,13 +24,13 @@
 
 use vmarray_macros::kernel;
 
-/// Clamps an index to the axis: returns the nearest element's index, as in `a a | a b c | c c`.
+/// Clamps `index` to the axis: returns the nearest element's index, as in `a a | a b c | c c`.
 #[kernel(crate = crate)]
 pub fn clamp(index: isize, extent: usize) -> usize {
     index.min(extent as isize - 1).max(0) as usize
 }
 
-/// Continues the axis periodically: returns the index modulo the extent, as in `b c | a b c | a b`.
+/// Continues the axis periodically: returns `index` modulo `extent`, as in `b c | a b c | a b`.
 #[kernel(crate = crate)]
 pub fn circular(index: isize, extent: usize) -> usize {
     index.rem_euclid(extent as isize) as usize

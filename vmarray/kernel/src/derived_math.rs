@@ -61,7 +61,7 @@ pub fn copysign<T: Float>(x: T, sign: T) -> T {
 #[inline(always)]
 pub fn round<T: Float>(x: T) -> T {
     let whole = x.trunc();
-    // The difference between x and its whole part is exact.
+    // Round away from zero from 1/2 on. The subtraction is exact, so the comparison is exact as well.
     if (x - whole).abs() >= T::HALF { whole + T::ONE.copysign(x) } else { whole }
 }
 
@@ -242,7 +242,7 @@ pub fn pow<T: KernelInteger>(x: T, exponent: u32) -> T {
     power
 }
 
-/// Raises `x` to an integer power, by repeated squaring from the exponent's lowest bit up. For a negative
+/// Raises `x` to the power `exponent`, by repeated squaring from the exponent's lowest bit up. For a negative
 /// exponent, returns the reciprocal of the positive power.
 #[kernel(crate = crate)]
 #[inline(always)]

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// An error of lowering, which translates a kernel to the code that devices run. rustc reports most errors in
-/// kernels; lowering reports errors that depend on the kernel's type and const parameters.
+/// An error of lowering: the translation of a kernel to the code that devices run. rustc reports most errors
+/// in kernels; lowering reports errors that depend on the kernel's type and const parameters.
 ///
 /// ```
 /// use vmarray_kernel::{ErrorKind, At, Own, kernel, lower};

@@ -59,8 +59,8 @@ fn load<T: KernelScalar>(bytes: &[u8], number: usize) -> T {
 }
 
 /// Converts a kernel function of numbers and bools to a function that expressions can call. Devices that
-/// compute on the CPU call the Rust function; other devices run code that is lowered from it. Accesses out of
-/// bounds read 0, and no report mentions them.
+/// compute on the CPU call the Rust function `F`; other devices run code that is lowered (translated) from
+/// `F`. Accesses out of bounds read 0, and are not reported.
 ///
 /// # Errors
 /// The errors of [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if the function calls

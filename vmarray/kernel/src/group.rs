@@ -64,7 +64,8 @@ fn max_of<T: KernelNumber>(a: T, b: T) -> T {
     a.max(b)
 }
 
-/// Inclusive prefix sum: returns the sum of the values of the group's items up to and including this item.
+/// Returns the sum of `x` in the items (threads) of the group up to and including this one. `parts` is
+/// scratch.
 #[kernel(crate = crate)]
 pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
     let warp = at.in_group() / 32;
@@ -84,10 +85,10 @@ pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>,
     sum
 }
 
-/// One step of a radix sort: returns a position for the item's digit, which has `bits` bits. `next[first +
-/// digit]` is the digit's next free position. Each subgroup (32 lanes) advances it by the number of its lanes
-/// with this digit. These lanes get the passed positions in the order of the lanes, so equal digits keep
-/// their order. Each subgroup passes its own `first`.
+/// One step of a radix sort: returns the position to which this item (GPU thread) moves. `digit` is the
+/// item's digit, of `bits` bits. Before the call, `next[first + digit]` is the first free position for this
+/// digit. The items of a warp (32 items) with equal digits get consecutive positions in their order, and the
+/// call advances `next`. Each warp has its own part of `next`, which begins at `first`.
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};

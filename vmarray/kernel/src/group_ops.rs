@@ -2,12 +2,12 @@
 //! Nothing calls these functions: kernels with groups run only after their translation for devices, also on
 //! the host.
 
-/// Converts the extent of a group along an axis to `u32`.
+/// Converts `len`, the extent of a group along an axis, to `u32`; larger values become `u32::MAX`.
 pub const fn group_extent(len: usize) -> u32 {
     if len > u32::MAX as usize { u32::MAX } else { len as u32 }
 }
 
-/// Panics at compile time if a group with these extents has no items, or too many for devices.
+/// Panics at compile time if a group with these extents has no items (GPU threads), or more than 1024.
 pub const fn check_group(extents: &[usize]) {
     let len = product(extents);
     assert!(len > 0, "a group has no items: give it 1 to 1024, as in `group = 64`");
@@ -17,8 +17,8 @@ pub const fn check_group(extents: &[usize]) {
     );
 }
 
-/// Panics at compile time if a group's number of items is not a multiple of 32, which operations across lanes
-/// (subgroups) require.
+/// Panics at compile time if a group's number of items (GPU threads) is not a multiple of 32. Operations
+/// across lanes (subgroups) require this.
 pub const fn check_lanes(extents: &[usize]) {
     assert!(
         product(extents).is_multiple_of(32),
@@ -36,7 +36,7 @@ const fn product(extents: &[usize]) -> usize {
     len
 }
 
-/// Waits until all items of the group have reached the barrier.
+/// Waits in a kernel until all items (GPU threads) of the group reach the barrier; panics on the host.
 pub fn barrier() {
     never()
 }
@@ -45,7 +45,7 @@ pub(crate) fn never<T>() -> T {
     panic!("a kernel with groups runs only when it is launched: do not call its function")
 }
 
-/// Operations across lanes: the 32 items of a subgroup (warp).
+/// Operations across lanes: the 32 items (GPU threads) of a subgroup (warp).
 pub mod lanes {
     use super::never;
     use crate::number::{KernelBits, KernelNumber, KernelScalar};

@@ -17,9 +17,9 @@ const SEARCHED_TURNS: u64 = 1 << 20;
 /// Number of items whose elements the host form loads at a time.
 const BLOCK_ITEMS: usize = 512;
 
-/// Runs a kernel on the calling thread, once for each item of a range in turn. The slice for an
-/// [`Own`](crate::Own) parameter must have one element for each item. If the kernel has groups, the function
-/// [interprets](crate::interpret) its lowered code.
+/// Runs a kernel on the calling thread, once for each item (simulated GPU thread) of `items` in turn.
+/// `sources` has one argument for each kernel parameter. The slice for an [`Own`](crate::Own) parameter must
+/// have one element for each item. A kernel with groups is [interpreted](crate::interpret).
 ///
 /// # Errors
 /// [`OutOfBounds`] if the kernel accessed elements out of bounds. The function has run all items
@@ -55,9 +55,9 @@ pub fn run_on_host<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> R
     bounds_report::take().map_or(Ok(()), Err)
 }
 
-/// Runs a kernel without groups as a Rust function, on devices that compute on the CPU. Pass this function to
-/// `backend_api::kernel::VerifiedKernel::with_host`. The device then calls the kernel function for each item,
-/// instead of interpreting its [lowered](crate::lower) code.
+/// Runs a kernel without groups as a Rust function, on devices that compute on the CPU. Pass `host_form` to
+/// `backend_api::kernel::VerifiedKernel::with_host`. The device then calls the kernel function for each item
+/// (GPU thread), instead of interpreting its [lowered](crate::lower) code.
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -76,8 +76,8 @@ pub fn host_form<K: Kernel>(items: &HostItems<'_>) -> Report {
     run_form::<K>(items, 1, false)
 }
 
-/// Runs a kernel like [`host_form`], and also stores the value that each item returns, like the lowered code
-/// of [`lower_returning`](crate::lower_returning).
+/// Runs a kernel like [`host_form`], and also stores the value that each item (GPU thread) returns, like the
+/// lowered code of [`lower_returning`](crate::lower_returning).
 ///
 /// ```
 /// use backend_api::kernel::HostForm;
@@ -96,8 +96,8 @@ pub fn host_form_returning<K: Kernel>(items: &HostItems<'_>) -> Report {
 }
 
 /// Returns a function like [`host_form`] for a result with `axes` axes; 0 means the number of axes of the
-/// kernel's [`At`](crate::At). Returns `None` for more than four axes. If `returns` is true, the function
-/// stores the values that items return, like [`host_form_returning`].
+/// kernel's [`At`](crate::At). Returns `None` for more than four axes. If `returns` is true, returns a
+/// function like [`host_form_returning`], which stores returned values.
 pub fn host_form_of<K: Kernel>(axes: usize, returns: bool) -> Option<HostForm> {
     fn of<K: Kernel, const N: usize>(returns: bool) -> HostForm {
         if returns { |items| run_form::<K>(items, N, true) } else { |items| run_form::<K>(items, N, false) }

@@ -42,10 +42,10 @@ pub enum InferredSlot {
     Callee(fn() -> Definition),
 }
 
-/// A slot (a position in a kernel whose type or callee rustc infers), or a tuple of slots: the parameter
-/// types of a kernel's closure for inference.
+/// A slot (a position in a kernel whose type or callee rustc infers), or a tuple of slots. Slots are the
+/// parameter types of a closure that exists only for type inference.
 pub trait Slots {
-    /// Appends the contents of the slot or slots to a list.
+    /// Appends the inferred contents of each slot to `into`.
     fn append(into: &mut Vec<InferredSlot>);
 }
 
@@ -79,7 +79,7 @@ macro_rules! tuples {
 }
 tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H; }
 
-/// Returns the inferred types and callees of a closure's parameters (slots). Does not call the closure.
+/// Returns the types and callees that rustc infers for a closure's parameters. Does not call the closure.
 pub fn slots<S: Slots, R>(_: impl Fn(S) -> R) -> Vec<InferredSlot> {
     let mut slots = Vec::new();
     S::append(&mut slots);
@@ -100,7 +100,7 @@ pub struct NamedConstant {
     pub values: Vec<u64>,
 }
 
-/// Creates a constant from a value.
+/// Converts the value of a Rust constant to the type and bits that lowering uses.
 pub fn constant<T: KernelType>(value: T) -> NamedConstant {
     let mut values = Vec::new();
     value.values(&mut values);
@@ -152,13 +152,13 @@ pub trait Function<Arguments, Output>: Define {
     fn call(arguments: Arguments) -> Output;
 }
 
-/// Marker type for a function without `#[kernel]`: rustc finds it if code expects a kernel of the function's
-/// name, and reports an error with advice.
+/// Marker type for a function without `#[kernel]`. If code uses such a function as a kernel, rustc resolves
+/// the name to this type, and reports an error with advice.
 #[derive(Debug)]
 pub struct PlainFunction;
 
-/// Marker type for a kernel function that has only value parameters: rustc finds it if code expects a kernel
-/// that can be launched, and reports an error with advice.
+/// Marker type for a kernel function that has only value parameters, so it cannot be launched. If code tries
+/// to launch it, rustc names this type in an error with advice.
 #[derive(Debug)]
 pub struct FunctionOfValues;
 
@@ -187,13 +187,13 @@ impl Define for PlainFunction {
     }
 }
 
-/// Calls the function whose type is the type parameter `F`.
+/// Calls the kernel function whose type is `F`, with the tuple `arguments`.
 #[inline(always)]
 pub fn call<F: Function<A, R>, A, R>(arguments: A) -> R {
     F::call(arguments)
 }
 
-/// Makes rustc infer the types in a call of the function whose type is the type parameter `F`.
+/// Makes rustc infer the types in a call of the kernel function whose type is `F`. Never runs.
 pub fn typed_call<F: Function<A, R>, A, R>(_: &Call<F>, _: A) -> R {
     never()
 }

@@ -13,8 +13,8 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
-/// Lowers a kernel, and interprets the lowered code one item after the other. For tests: the results must
-/// equal the results of [`run_on_host`](crate::run_on_host), which runs the Rust function.
+/// Lowers (translates) a kernel, and interprets the lowered code for `items` (GPU threads) one by one. For
+/// tests: the results must equal [`run_on_host`](crate::run_on_host), which runs the Rust function.
 ///
 /// # Errors
 /// The errors of [`lower`](crate::lower).
@@ -46,7 +46,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let has_tiles = tile.len() > 1;
     let lowered =
         lower_for::<K>(&LaunchVariant { is_part: has_tiles, keeps: has_tiles, ..LaunchVariant::default() })?;
-    // Lowering has verified the body, so the interpreter can refuse only arguments that are too large.
+    // Lowering has verified the kernel body, so the interpreter can refuse only arguments that are too large.
     let refused = |error: backend_api::Error| lowered.refused(ErrorKind::TooLarge, error.detail());
     let mut arguments = K::arguments(sources);
     let shape = arguments.iter().find_map(|argument| match argument {
@@ -65,8 +65,7 @@ pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Res
     let kernel =
         backend_api::kernel::VerifiedKernel::new(lowered.body.clone()).map_err(refused)?.named(lowered.name);
     let order = has_tiles.then(|| numbers_in_tiles(&axes));
-    // If each group computes a tile, the result has two views: the written elements in tile order, and the
-    // old elements.
+    // Copy each view. If groups compute tiles, the view of new elements is in tile order, and initially zero.
     let copy_of = |(number, view): (usize, &usize)| match (&arguments[*view], &order) {
         (InterpreterArgument::Write(_, stride), Some(order)) if is_own(&lowered, number) => {
             (vec![0; order.len() * stride], *stride)
@@ -190,7 +189,7 @@ fn scalar(
                 StencilPart::Stride(axis) => extents[axis + 1..].iter().product::<usize>() as u64,
                 StencilPart::Mode(_) | StencilPart::Base | StencilPart::Value(..) => 0,
             },
-            // The view's extents are the extents of the launch's result.
+            // Arguments other than windows have the extents of the launch's result.
             _ => match part {
                 StencilPart::Extent(axis) => axes[axis].extent as u64,
                 StencilPart::Stride(axis) => axes[axis + 1..].iter().map(|axis| axis.extent as u64).product(),

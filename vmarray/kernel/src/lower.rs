@@ -139,9 +139,9 @@ pub fn lower<K: Kernel>() -> std::result::Result<LoweredKernel, Error> {
     lower_for::<K>(&LaunchVariant::default())
 }
 
-/// Lowers a kernel like [`lower`], to code that also stores the value that each item returns. The code has an
-/// additional view for each scalar of the value, with one element for each item. These views follow the views
-/// of the parameters. They store a bool as `u8`.
+/// Lowers a kernel like [`lower`], to code that also stores the value that each item (GPU thread) returns.
+/// The code has an additional view (array) for each scalar of the value, with one element for each item.
+/// These views follow the views of the parameters. They store a bool as `u8`.
 ///
 /// # Errors
 /// The errors of [`lower`].
@@ -275,14 +275,14 @@ impl Lower {
         let form = self.form.clone();
         let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
         if !self.tile.is_empty() {
-            // If groups compute tiles of the result, items beyond the edges run too. A branch must skip their
-            // writes.
+            // If groups compute tiles, items (GPU threads) beyond the result's edges run too. A branch must
+            // skip their writes.
             self.is_inside = inside.take();
         }
         let mut arguments = Vec::with_capacity(parameters.len());
         for (number, parameter) in parameters.iter().enumerate() {
             if matches!(parameter.kind, ParameterKind::Rows(_)) {
-                // Remove the argument with the start index of each row: the function has no parameter for it.
+                // The kernel function has no parameter for the start of each row, so remove this argument.
                 arguments.pop();
             }
             if matches!(parameter.kind, ParameterKind::Group(..)) && !self.has_group {

@@ -489,7 +489,7 @@ pub fn ln<T: Float>(x: T) -> T {
 #[inline(always)]
 pub fn ln_1p<T: Float>(x: T) -> T {
     let u = T::ONE + x;
-    // Compute the rounding error of 1 + x from the larger operand, because this difference is exact.
+    // Compute the rounding error of u. The difference of u and the larger operand is exact.
     let rest = if x < T::ONE { x - (u - T::ONE) } else { T::ONE - (u - x) };
     let (m, k) = split(u);
     if x == T::ZERO { x } else { logarithm(u, ln_of(m, k, rest / u)) }
@@ -588,7 +588,7 @@ fn reduced<T: Float>(x: T) -> (T, T, u32) {
     let hidden = 1_u64 << digits;
     let whole = (bits & (hidden - 1)) | hidden;
     // x is whole * 2^exponent. The result is needed modulo 4, so skip the bits of 2/π whose product with x is
-    // a multiple of 4. The first remaining bit times x is 2 * whole.
+    // a multiple of 4. The first bit that stays has the value 2^(1 - exponent).
     let first = (exponent + 62) as usize;
     let (word, by) = (first >> 6, (first & 63) as u64);
     let a = (TWO_OVER_PI[word] << by) | ((TWO_OVER_PI[word + 1] >> 1) >> (63 - by));
@@ -842,7 +842,7 @@ pub fn atanh<T: Float>(x: T) -> T {
 #[inline(always)]
 pub fn cbrt<T: Float>(x: T) -> T {
     let (m, k) = split(x.abs());
-    // In this loop m is from 0.7 to 5.7, and k a multiple of 3.
+    // Move factors of 2 to m, so that the exponent becomes a multiple of 3; m is then from 0.7 to 5.7.
     let third = k.div_euclid(3);
     let m = m * power_of_two::<T>(k - 3 * third);
     let guess = 0.5838 as T + m * (0.4565 as T + m * (-0.0609 as T + m * (0.00433 as T)));
@@ -880,7 +880,7 @@ pub fn hypot<T: Float>(x: T, y: T) -> T {
     }
 }
 
-/// Returns the reciprocal of the square root of `x`. It rounds the square root before the division.
+/// Returns 1 / √x. The function rounds the square root before the division.
 #[kernel(crate = crate)]
 #[inline(always)]
 pub fn rsqrt<T: Float>(x: T) -> T {

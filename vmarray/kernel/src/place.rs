@@ -112,20 +112,21 @@ impl<const N: usize> std::ops::Index<usize> for At<N> {
 }
 
 impl At<1> {
-    /// Creates the position of the item whose element has this index.
+    /// Creates the position of the item (GPU thread) whose element has this index.
     #[must_use]
     pub const fn of(index: usize) -> Self {
         Self { position: [index], shape: [usize::MAX] }
     }
 
-    /// Returns the index of the item's element.
+    /// Returns the index of the item's (GPU thread's) element.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
         self.position[0]
     }
 
-    /// Returns the item's number in its group (thread block), in a kernel with `group = length`.
+    /// Returns the item's (GPU thread's) number in its group (thread block), if a kernel has `group =
+    /// length`.
     ///
     /// # Panics
     /// If the program calls the kernel's function instead of launching the kernel. `group` and `groups` also
@@ -135,13 +136,13 @@ impl At<1> {
         group_ops::never()
     }
 
-    /// Returns the index of the item's group.
+    /// Returns the index of the item's group (the GPU thread's block).
     #[must_use]
     pub fn group(self) -> usize {
         group_ops::never()
     }
 
-    /// Returns the number of groups in the launch.
+    /// Returns the number of groups (thread blocks) in the launch.
     #[must_use]
     pub fn groups(self) -> usize {
         group_ops::never()
@@ -172,11 +173,11 @@ macro_rules! several_axes {
                 self.shape
             }
 
-            /// Returns the item's position in its group (thread block), in a kernel with `group = [..]` of as
-            /// many axes. A group is a tile of the result. Tiles at the far edges contain padding items,
-            /// which have no element. Padding items run like other items, because they can then load elements
-            /// for their group. Their reads out of bounds return zero, and their [`set`](crate::Own::set) has
-            /// no effect.
+            /// Returns the position of the item (GPU thread) in its group (thread block), in a kernel with
+            /// `group = [..]` of `N` axes. A group is a tile of the result. Tiles at the far edges contain
+            /// padding items, which have no element. Padding items run like other items, because they can
+            /// then load elements for their group. Their reads out of bounds return zero, and their
+            /// [`set`](crate::Own::set) has no effect.
             ///
             /// # Panics
             /// If the program calls the kernel's function instead of launching the kernel. `group`, `groups`
@@ -186,19 +187,19 @@ macro_rules! several_axes {
                 group_ops::never()
             }
 
-            /// Returns the index of the group's tile along each axis.
+            /// Returns the index along each axis of the tile that the group (thread block) computes.
             #[must_use]
             pub fn group(self) -> [usize; $N] {
                 group_ops::never()
             }
 
-            /// Returns the number of tiles along each axis.
+            /// Returns the number of tiles along each axis; each group (thread block) computes a tile.
             #[must_use]
             pub fn groups(self) -> [usize; $N] {
                 group_ops::never()
             }
 
-            /// Returns true if the item has an element; false if it is padding of a tile.
+            /// Returns true if the item (GPU thread) has an element; false if it is padding of a tile.
             #[must_use]
             pub fn is_inside(self) -> bool {
                 group_ops::never()

@@ -4,8 +4,8 @@ use vmarray_macros::kernel;
 
 /// Returns four random 32-bit numbers for a counter and a key: Philox 4x32-10 of Salmon, Moraes, Dror and
 /// Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). The same counter and key give the same numbers
-/// on every device and on the host. Use the key for the seed, one word of the counter for the item's index,
-/// and another word to number the item's draws.
+/// on every device and on the host. Use the key for the seed. Use one word of the counter for the index of
+/// the item (GPU thread), and another word to number the item's draws.
 ///
 /// ```
 /// use vmarray_kernel::random::philox;

@@ -65,8 +65,8 @@ pub(crate) const fn stored(of: Type) -> Type {
     }
 }
 
-/// The views to which the host form writes the values that items return. It is empty if the launch ignores
-/// the values.
+/// The views (arrays) to which a kernel on the host writes the values that items (GPU threads) return. There
+/// are no views if the launch ignores the values.
 pub struct Returning<'s, R> {
     /// One view for each scalar of the returned value.
     views: Vec<HostView<'s>>,
@@ -91,7 +91,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         Self { elements: vec![Vec::new(); scalars], views, ..Self::nowhere() }
     }
 
-    /// Reserves memory for the values that the items of a range return.
+    /// Reserves `elements`: memory for the values that the items (GPU threads) in the range `items` return.
     pub fn begin(&mut self, items: &Range<u64>) {
         self.first = items.start as usize;
         for (elements, of) in self.elements.iter_mut().zip(R::types()) {
@@ -99,7 +99,8 @@ impl<'s, R: Returned> Returning<'s, R> {
         }
     }
 
-    /// Stores an item's returned value in the reserved memory.
+    /// Stores the returned `value` of an item (GPU thread) in the memory from [`begin`](Self::begin). Does
+    /// nothing if the launch ignores returned values.
     #[inline(always)]
     pub fn put(&mut self, item: Item, value: R) {
         if self.views.is_empty() {
@@ -116,7 +117,7 @@ impl<'s, R: Returned> Returning<'s, R> {
         });
     }
 
-    /// Copies the stored values from the reserved memory to the views.
+    /// Copies the values that [`put`](Self::put) has stored to the views of the launch.
     pub fn end(&mut self) {
         for ((view, elements), of) in self.views.iter().zip(&self.elements).zip(R::types()) {
             let is_written = view.write(self.first as u64, stored(of).bytes() as usize, elements);

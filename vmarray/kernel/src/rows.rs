@@ -55,7 +55,7 @@ impl<T: ElementMemory> Rows<T> {
         self.0.starts.len().max(1) - 1
     }
 
-    /// Returns the number of elements of a row. For a missing row, returns 0; this counts as out of bounds.
+    /// Returns the number of elements of `row`; for a missing row, 0, and counts an access out of bounds.
     #[inline(always)]
     #[must_use]
     pub fn row_len(&self, row: usize) -> usize {

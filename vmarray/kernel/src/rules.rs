@@ -348,7 +348,7 @@ macro_rules! groups {
         }
     )* };
 }
-// Separate implementations for each number of axes: rustc then infers `usize` for one axis.
+// Implement each number of axes separately: rustc then infers `usize` for an index along one axis.
 groups! {
     [A] usize, Group<T, A>;
     [A B] [usize; 2], Group<T, A, B, 0>;
@@ -434,7 +434,7 @@ impl<T: KernelType, const N: usize> ElementsMut<usize> for [T; N] {
     }
 }
 
-/// Evaluates `a[index]` of a kernel on the host.
+/// Evaluates the kernel expression `a[index]` on the host.
 #[inline(always)]
 pub fn at<A: IndexedElements<I> + ?Sized, I>(a: &A, index: I) -> A::Element {
     a.element(index)
@@ -472,8 +472,8 @@ impl<T> FitsIndex<T> for T {
     }
 }
 
-/// A type without values that implements [`Fits`], too. With a single implementation, rustc would infer the
-/// element's type from the value, and report confusing errors.
+/// A type without values that also implements [`Fits`]. If a value fitted only one element type, rustc would
+/// infer this type, and report confusing errors.
 pub enum NoElement {}
 
 macro_rules! fit_nothing {
@@ -504,7 +504,7 @@ impl<V> ViewArgument<V> {
         array.element(self.0)
     }
 
-    /// Returns a reference to the element at this index, if it exists.
+    /// Returns a reference to the element at this index; `None` if the index is out of bounds.
     #[inline(always)]
     pub fn place<A: ElementsMut<V> + ?Sized>(self, array: &mut A) -> Option<&mut A::Element> {
         array.place(self.0)
@@ -534,8 +534,8 @@ pub struct IntegerRange<T, const REVERSED: bool> {
     step: u64,
 }
 
-/// Returns the numbers from `start` to `end`, including `end` if `CLOSED`, in descending order if `REVERSED`.
-/// A step of 0 counts as 1.
+/// Returns every `step`-th number from `start` to `end`: including `end` if `CLOSED`, and descending if
+/// `REVERSED`. A `step` of 0 counts as 1.
 #[inline(always)]
 pub fn range<T: KernelInteger, const CLOSED: bool, const REVERSED: bool>(
     start: T,

@@ -41,8 +41,8 @@ fn put<T>(elements: &[Cell<T>], index: usize, value: T) {
     }
 }
 
-/// Group memory (shared memory in CUDA): `A` elements, zero when the group starts, which all items of the
-/// group can access. Call [`barrier`](macro@crate::kernel) between an item's write and another item's read.
+/// A kernel parameter: group memory (shared memory in CUDA) of `A` elements, initially zero, for all items
+/// (GPU threads) of a group. Call [`barrier`](macro@crate::kernel) between a write and another item's read.
 ///
 /// ```
 /// use vmarray_kernel::{At, Group, Own, kernel, run_on_host};
@@ -172,7 +172,8 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
 /// ```
 pub struct PrivateSlice<T>(Box<[Cell<T>]>);
 
-/// Allocates `len` elements in the private heap of the item. The elements are initially zero.
+/// Allocates `len` zeros in the item's (GPU thread's) private heap. If the heap is too small, allocates no
+/// elements, and counts an access out of bounds.
 pub fn alloc<T: ElementMemory>(len: usize) -> PrivateSlice<T> {
     let bytes = (len as u64).min(u32::MAX.into()) * size_of::<T>() as u64;
     let len = if bounds_report::take_bytes(bytes) { len } else { 0 };
@@ -209,9 +210,9 @@ impl<T: ElementMemory> PrivateSlice<T> {
     }
 }
 
-/// All elements of an array, which any item reads by `of[i]` and writes by `of.set(i, value)`. If two items
-/// write the same element, each field of the element gets one of the two values. A write outside of the array
-/// writes nothing, and counts as an access out of bounds.
+/// A kernel parameter: an array that all items (GPU threads) read by `to[i]` and write by `to.set(i, value)`.
+/// If two items write the same element, each field of the element gets one of the two values. A write outside
+/// of the array has no effect, and counts as an access out of bounds.
 ///
 /// ```
 /// use vmarray_kernel::{Own, Shared, kernel, run_on_host};
@@ -323,9 +324,9 @@ impl<T: ElementMemory> Shared<T> {
 }
 
 impl<T: Atomic> Shared<T> {
-    /// Reads an element that another item [releases](Self::release). If this item reads the released value,
-    /// it then sees all elements that the other item had written before. If the other item had passed a
-    /// `barrier()`, this item also sees the other group's writes before the barrier.
+    /// Reads the element at `index`, which another item (GPU thread) [releases](Self::release). If `acquire`
+    /// returns the released value, this item then sees all earlier writes of the other item. If the other
+    /// item had passed a `barrier()`, this item also sees its group's writes before the barrier.
     ///
     /// ```
     /// use vmarray_kernel::{At, Own, Shared, kernel, run_on_host};
@@ -356,8 +357,8 @@ impl<T: Atomic> Shared<T> {
         value.unwrap_or_else(|| bounds_report::read(index))
     }
 
-    /// Writes an element; an item that [acquires](Self::acquire) it also sees all earlier writes of this
-    /// item.
+    /// Writes the element at `index`. An item (GPU thread) that [acquires](Self::acquire) this value also
+    /// sees all earlier writes of this item.
     #[inline(always)]
     pub fn release(&self, index: usize, value: T) {
         fence(Ordering::Release);
@@ -378,13 +379,13 @@ impl<T: Atomic> Shared<T> {
 }
 
 impl<T: Atomic, const A: usize, const B: usize, const C: usize, const D: usize> Group<T, A, B, C, D> {
-    /// Reads an element that another item of the group [releases](Self::release); see [`Shared::acquire`].
+    /// Reads an element that another thread of the group [releases](Self::release); see [`Shared::acquire`].
     pub fn acquire<I: GroupIndex<A, B, C, D>>(&self, index: I) -> T {
         let _ = index;
         group_ops::never()
     }
 
-    /// Writes an element; an item that acquires it also sees this item's earlier writes: [`Shared::acquire`].
+    /// Writes an element; a thread that acquires it sees earlier writes of this thread: [`Shared::acquire`].
     pub fn release<I: GroupIndex<A, B, C, D>>(&self, index: I, value: T) {
         let _ = (index, value);
         group_ops::never()
@@ -456,9 +457,9 @@ macro_rules! atomics {
 atomics!([] [] usize, Shared<T>);
 atomics!([const A: usize, const B: usize, const C: usize, const D: usize] [<I: GroupIndex<A, B, C, D>>] I, Group<T, A, B, C, D>);
 
-/// A list to which items (GPU threads) append elements. The order is unspecified unless the launch requests
-/// item order. The capacity is limited: the list drops an element beyond it, which counts as an access out of
-/// bounds.
+/// A kernel parameter: a list to which items (GPU threads) append elements. The order is unspecified unless
+/// the launch requests item order. If the list is full, it drops further elements; each counts as an access
+/// out of bounds.
 ///
 /// ```
 /// use vmarray_kernel::{Append, At, Own, kernel, run_on_host};
@@ -494,7 +495,7 @@ impl<T> std::fmt::Debug for Append<T> {
 }
 
 impl<T: ElementMemory> Append<T> {
-    /// Appends an element to the list.
+    /// Appends `value` to the list. If the list is full, drops it and counts an access out of bounds.
     #[inline(always)]
     pub fn push(&self, value: T) {
         let (index, has_room) = match &self.0 {

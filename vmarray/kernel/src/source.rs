@@ -15,8 +15,8 @@ pub struct Item {
     pub index: usize,
 }
 
-/// The arguments of a launch on a device that computes on the CPU. Each kernel parameter takes its arguments
-/// from here, in the order of declaration.
+/// The arguments of a launch on a device that computes on the CPU. The parameters of the kernel take their
+/// arguments one after the other, in the order of declaration.
 pub struct LaunchArguments<'i, 's> {
     items: &'i HostItems<'s>,
     origin: Option<usize>,
@@ -121,7 +121,7 @@ impl<'i, 's> LaunchArguments<'i, 's> {
     }
 }
 
-/// The memory of an [`Own`](crate::Own) parameter on the host: each item reads its own element.
+/// The memory of an [`Own`](crate::Own) parameter on the host: each item (GPU thread) reads its own element.
 pub enum HeldElements<'s, T> {
     /// Memory of the program: the elements of all items that it runs.
     Slice(&'s [T]),
@@ -150,7 +150,7 @@ impl<'s, T: ElementMemory> HeldElements<'s, T> {
     }
 }
 
-/// The memory of a `&mut` [`Own`](crate::Own) parameter on the host: each item accesses its own element.
+/// The memory of a `&mut` [`Own`](crate::Own) parameter on the host: each item (thread) accesses its element.
 pub enum HeldElementsMut<'s, T> {
     /// Memory of the program: the elements of all items that it runs.
     Slice(&'s mut [T]),
@@ -194,7 +194,7 @@ fn read<T: ElementMemory>(view: &HostView<'_>, items: &Range<u64>, elements: &mu
     debug_assert!(is_there, "a launch must have an element for each item");
 }
 
-/// The memory of an array parameter on the host whose elements any item may read.
+/// The memory of an array parameter on the host. Each item (GPU thread) may read all elements.
 pub enum AllElements<'s, T> {
     /// Memory of the program, for a kernel that the program runs on the host.
     Slice(&'s [T]),

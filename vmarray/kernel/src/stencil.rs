@@ -11,8 +11,8 @@ use crate::place::At;
 use crate::source::{AllElements, Item, LaunchArguments};
 use crate::views::{Parameter, ParameterInfo, ParameterKind, kind};
 
-/// All elements of an array, which a kernel reads by index: `of[i]`, or `of[[row, column]]` and so on with
-/// `N` axes.
+/// A kernel parameter: an array whose elements a kernel reads by index, as `of[i]`, or with `N` axes as
+/// `of[[row, column]]`.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Anywhere, At, Own, run_on_host};
@@ -89,8 +89,9 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
     }
 }
 
-/// The elements around an item's position, which a kernel reads by position: `of[at]`, `of[at.plus(1)]`. The
-/// launch sets the maximum distance (halo), and a boundary mode for positions beyond the array's edges.
+/// A kernel parameter: the elements around an item (GPU thread), read by position: `of[at]`,
+/// `of[at.plus(1)]`. The launch sets the maximum distance (halo), and a boundary mode for positions beyond
+/// the array's edges.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, At, Own, Window, run_on_host};
@@ -135,7 +136,7 @@ impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
     }
 }
 
-/// One axis of an array that items read by position, when a kernel runs on the host.
+/// One axis of an array that items (GPU threads) read by position, when a kernel runs on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundAxis {
     /// The index of the first stored element along the axis.
@@ -146,7 +147,7 @@ pub struct AroundAxis {
     stride: usize,
 }
 
-/// The memory of an array that items read by position, when a kernel runs on the host.
+/// The memory of an array that items (GPU threads) read by position, when a kernel runs on the host.
 pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
     /// Index in `elements` of the element at the first position.

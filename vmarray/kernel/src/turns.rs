@@ -24,9 +24,9 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// The payload of the panic that ends an item.
 struct Ended(Overtime);
 
-/// Enforces an item's time limit when a kernel runs on the host: counts the loop iterations (back edges) in
-/// one call of a kernel function. At every [`TimeLimit::TURNS`]-th iteration, it reads the clock. If the item
-/// has exceeded its time limit, `turn` unwinds the function by a panic.
+/// Enforces the time limit of an item (GPU thread) when a kernel runs on the host: counts the loop iterations
+/// in one call of a kernel function. Reads the clock at every [`TimeLimit::TURNS`]-th iteration. If the item
+/// has exceeded its time limit, unwinds the function by a panic.
 #[derive(Debug)]
 pub struct Turns {
     left: u32,
@@ -42,7 +42,7 @@ impl Turns {
         Self { left: TimeLimit::TURNS, since: 0 }
     }
 
-    /// Counts one loop iteration (back edge); unwinds the function if the item has exceeded its time limit.
+    /// Counts one loop iteration; unwinds the function if the item (GPU thread) has exceeded its time limit.
     #[inline(always)]
     pub fn turn(&mut self) {
         self.left -= 1;
@@ -52,9 +52,9 @@ impl Turns {
         }
     }
 
-    /// Counts all iterations of a `for` loop in advance, if there are fewer than [`TimeLimit::TURNS`], and
-    /// returns false. Otherwise counts none and returns true: the loop must then call [`turn`](Self::turn) in
-    /// each iteration.
+    /// Counts all iterations of a `for` loop over `numbers` in advance if there are fewer than
+    /// [`TimeLimit::TURNS`], and returns false. Otherwise returns true: the loop must call
+    /// [`turn`](Self::turn) in each iteration.
     #[inline(always)]
     pub fn enter<T: KernelInteger, const REVERSED: bool>(
         &mut self,
@@ -103,7 +103,7 @@ pub(crate) fn item<R>(number: u64, run: impl FnOnce() -> R) -> R {
 #[cold]
 #[inline(never)]
 fn read_clock(since: u64) -> u64 {
-    // If panics abort the program, a panic cannot end an item's loop, so ignore the time limit.
+    // If panics abort the program, a panic cannot end only the loop, so ignore the time limit.
     if cfg!(panic = "abort") {
         return since;
     }

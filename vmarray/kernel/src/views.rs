@@ -7,7 +7,7 @@ use crate::source::{HeldElements, HeldElementsMut, Item, LaunchArguments};
 use bytemuck::TransparentWrapper;
 use std::ops::Range;
 
-/// A kernel parameter: the item's own element of the result, or of another array of the same shape.
+/// A kernel parameter: the element of the item (GPU thread) in the result, or in another array of its shape.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Own, run_on_host};
@@ -26,21 +26,21 @@ use std::ops::Range;
 pub struct Own<T>(T);
 
 impl<T: ElementMemory> Own<T> {
-    /// Returns the item's element.
+    /// Returns the item's (GPU thread's) element.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> T {
         self.0
     }
 
-    /// Writes the item's element.
+    /// Writes the item's (GPU thread's) element.
     #[inline(always)]
     pub fn set(&mut self, value: T) {
         self.0 = value;
     }
 }
 
-/// Kind of a parameter of a kernel that can be launched, such as a value or a table.
+/// Kind of a parameter of a kernel that a program can launch, such as a value or an array.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, Kernel, Own, ParameterKind};

@@ -14,12 +14,12 @@ pub struct AttributeArguments {
 }
 
 impl AttributeArguments {
-    /// Returns the arguments of an attribute without arguments.
+    /// Returns the defaults, for an attribute without arguments: the path `vmarray::kernel`, and no groups.
     pub fn usual() -> Self {
         Self { library: quote!(::vmarray::kernel), group: None }
     }
 
-    /// Returns the path of the library's module of which generated code uses the items.
+    /// Returns the path of the library's module `k`, which has the functions and types for generated code.
     pub fn module(&self) -> TokenStream {
         let library = &self.library;
         quote!(#library::k)

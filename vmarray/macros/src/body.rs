@@ -9,10 +9,10 @@ use syn::{BinOp, Expr, ExprBinary, ExprUnary, Lit, Type, UnOp};
 
 /// The state of the macro while it translates the body of one kernel function.
 pub struct BodyTranslation<'a> {
-    /// The path of the library's module, for generated code.
+    /// The path of the library's module `k`, which generated code uses.
     pub k: TokenStream,
     pub name: &'a syn::Ident,
-    /// True if the function may run in groups: it has groups, or a kernel with groups calls it.
+    /// True if the function may run in groups (thread blocks): by its own attribute, or for a calling kernel.
     pub is_grouped: bool,
     /// Name of the first subgroup operation, if the body has any.
     pub lanes: Option<syn::Ident>,
@@ -20,7 +20,7 @@ pub struct BodyTranslation<'a> {
     pub callees: Vec<Callee>,
     /// The variables and loops in scope.
     pub scope: VariableScope,
-    /// The types of the *slots*: generated variables whose types the compiler infers.
+    /// The types of the *slots*: generated variables whose types rustc infers.
     pub slots: Vec<TokenStream>,
     /// The types to which the syntax tree refers by index.
     pub types: Vec<TokenStream>,
@@ -44,8 +44,8 @@ pub fn slot_name(number: usize) -> syn::Ident {
     format_ident!("slot_{number}", span = Span::mixed_site())
 }
 
-/// Returns an operator's name in the syntax tree, and the library function that computes it; `None` for
-/// operators without such a function, such as `&&`.
+/// Returns an operator's name in the syntax tree, and the name of the library function for it; `None` for
+/// operators without a library function, such as `&&`.
 pub fn operator(op: &BinOp) -> Option<(&'static str, &'static str)> {
     Some(match op {
         BinOp::Add(_) | BinOp::AddAssign(_) => ("Add", "add"),
@@ -118,7 +118,7 @@ fn literal_of(expr: &Expr) -> Option<(&Lit, bool)> {
 }
 
 impl BodyTranslation<'_> {
-    /// Records an error at the tokens `at`. Returns placeholder code: an expression of any type.
+    /// Records an error with the message `text` at the tokens `at`. Returns placeholder code of any type.
     pub fn error(&mut self, at: impl ToTokens, text: impl std::fmt::Display) -> GeneratedCode {
         let error = syn::Error::new_spanned(at, text);
         match &mut self.errors {
@@ -138,35 +138,35 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Records an error for each attribute, because it would apply to only one of the generated forms.
+    /// Records an error for each attribute, because an attribute would not apply to all generated forms.
     pub fn no_attributes(&mut self, attributes: &[syn::Attribute]) {
         for attribute in attributes {
             self.error(attribute, "kernels do not support attributes here: put it on the whole function");
         }
     }
 
-    /// Adds a slot (a variable whose type rustc infers), and returns its name.
+    /// Adds a slot (a variable whose type rustc infers) of the type `of`, and returns the slot's name.
     pub fn slot(&mut self, of: TokenStream) -> syn::Ident {
         let name = slot_name(self.slots.len());
         self.slots.push(of);
         name
     }
 
-    /// Adds a type to the list of types, and returns its index, which the syntax tree uses.
+    /// Adds the type `of` to the list of types, and returns its index there, for the syntax tree.
     pub fn type_number(&mut self, of: impl ToTokens) -> u16 {
         let k = located(&self.k, of.span());
         self.types.push(quote_spanned!(of.span()=> #k::layout::<#of>()));
         (self.types.len() - 1) as u16
     }
 
-    /// Adds a constant to the list of constants, and returns its index, which the syntax tree uses.
+    /// Adds `value` to the list of constants, and returns its index there, for the syntax tree.
     pub fn constant_number(&mut self, value: impl ToTokens) -> u16 {
         let k = located(&self.k, value.span());
         self.constants.push(quote_spanned!(value.span()=> #k::constant(#value)));
         (self.constants.len() - 1) as u16
     }
 
-    /// Wraps a part of the syntax tree in the source line of `span`, for error messages.
+    /// Wraps the syntax tree `tree` in a node with the source line of `span`, for error messages.
     pub fn lined(&self, span: Span, tree: TokenStream) -> TokenStream {
         let (k, line) = (&self.k, span.unwrap().line() as u32);
         quote!(#k::TreeExpr::Line(#line, &#tree))
@@ -371,8 +371,8 @@ impl BodyTranslation<'_> {
         self.structure(code)
     }
 
-    /// Translates a struct literal whose type rustc infers. The tree in `code` has the fields, and the base
-    /// struct (`..base`) if there is one.
+    /// Translates a struct literal whose type rustc infers. `code` has the literal's Rust code; its tree has
+    /// the fields, and the base struct (`..base`) if there is one.
     pub fn structure(&mut self, code: GeneratedCode) -> GeneratedCode {
         let (k, number) = (self.k.clone(), self.slots.len() as u16);
         let slot = self.slot(quote!(#k::Of<_>));

@@ -4,7 +4,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 
-/// Returns a path with the span `at`, at which rustc then reports errors. Name resolution stays unchanged.
+/// Returns `path` located at `at`, so that rustc reports errors there. Name resolution stays unchanged.
 pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     let located = path.clone().into_iter().map(|mut token| {
         token.set_span(token.span().located_at(at));
@@ -30,8 +30,8 @@ impl GeneratedCode {
         Self { host: rust.clone(), slots: rust, tree }
     }
 
-    /// Combines the code of parts. The function `rust` combines the parts of the host form, and of the form
-    /// for type inference; `tree` combines their syntax trees.
+    /// Combines the code of `parts`. The function `rust` combines the host forms, and then the forms for type
+    /// inference; `tree` combines the syntax trees.
     pub fn of<const N: usize>(
         parts: [&Self; N],
         rust: impl Fn([&TokenStream; N]) -> TokenStream,
@@ -44,7 +44,7 @@ impl GeneratedCode {
         }
     }
 
-    /// Combines the code of parts to a list: separated by commas in Rust code, and a slice in the tree.
+    /// Combines the code of `parts` to a list: separated by commas in Rust code, and a slice in the tree.
     pub fn list(parts: &[Self]) -> Self {
         let rust = |form: fn(&Self) -> &TokenStream| {
             let parts = parts.iter().map(form);
@@ -54,17 +54,17 @@ impl GeneratedCode {
         Self { host: rust(|part| &part.host), slots: rust(|part| &part.slots), tree: quote!(&[#(#trees),*]) }
     }
 
-    /// Returns the same code with another host form.
+    /// Replaces the host form.
     pub fn with_host(self, host: TokenStream) -> Self {
         Self { host, ..self }
     }
 
-    /// Returns the same code with another syntax tree.
+    /// Replaces the syntax tree by the result of `tree`.
     pub fn with_tree(self, tree: impl FnOnce(TokenStream) -> TokenStream) -> Self {
         Self { tree: tree(self.tree), ..self }
     }
 
-    /// Returns the same code after `rust` has changed the host form and the form for type inference.
+    /// Replaces the host form and the form for type inference by the results of `rust`.
     pub fn with_rust(self, rust: impl Fn(TokenStream) -> TokenStream) -> Self {
         Self { host: rust(self.host), slots: rust(self.slots), tree: self.tree }
     }

@@ -106,7 +106,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Translates a block. The caller has already opened its label, if any, in the scope.
+    /// Translates a block. The caller has opened the block's label, if any, in the scope.
     pub fn block(&mut self, block: &Block, label: Option<u16>) -> GeneratedCode {
         let k = self.k.clone();
         let names = self.scope.enter();

@@ -32,9 +32,9 @@ use syn::parse_macro_input;
 ///
 /// # Groups
 ///
-/// With `group = length` (a number or constant, at most 1024), items run in groups of `length` items, which
-/// can share memory, `&Group<T, N>`. With `group = [rows, columns]`, of as many axes as the kernel's `At`, a
-/// group is a tile of the result.
+/// With `group = length` (a number or constant, at most 1024), items run in groups of `length` items. The
+/// items of a group can share memory: `&Group<T, N>`. With `group = [rows, columns]`, with the same number of
+/// axes as the kernel's `At`, a group is a tile of the result.
 ///
 /// - `at.in_group()` is the item's position in its group, `at.group()` the index of the group, and
 ///   `at.groups()` the number of groups.
@@ -80,9 +80,9 @@ pub fn kernel(arguments: TokenStream, item: TokenStream) -> TokenStream {
     function::expand(&arguments, &function).into()
 }
 
-/// Makes a struct a type of values in kernels. The struct must be `Copy`, and all of its fields must have
-/// such types. To be an element of an array, the struct must be `bytemuck::Pod` as well. `#[kernel_type(crate
-/// = path)]` replaces the default path `vmarray::kernel` of the library.
+/// Makes a struct a type of values in kernels. The struct must be `Copy`, and all fields must have types that
+/// kernels support. Elements of arrays must also be `bytemuck::Pod`. `#[kernel_type(crate = path)]` replaces
+/// the default path `vmarray::kernel` of the library.
 ///
 /// ```
 /// use vmarray_kernel::{kernel, KernelType};

@@ -18,7 +18,7 @@ fn number(literal: &Lit) -> Option<(String, String)> {
 }
 
 impl BodyTranslation<'_> {
-    /// Translates a literal to an expression, negated if a minus precedes it. `of` is the target type if the
+    /// Translates a literal to an expression, negated if `is_negative`. `of` is the target type if the
     /// literal is the operand of a cast.
     pub fn literal(&mut self, literal: &Lit, is_negative: bool, of: Option<&str>) -> GeneratedCode {
         let k = &self.k;

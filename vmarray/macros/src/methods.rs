@@ -160,13 +160,13 @@ pub enum Method {
     View,
 }
 
-/// Returns the number of arguments of the operation `name` across lanes; `None` if it does not exist.
+/// Returns the number of arguments of the subgroup operation `lanes::name`; `None` if it does not exist.
 pub fn lanes(name: &str) -> Option<usize> {
     LANES.iter().find(|(known, _)| *known == name).map(|(_, takes)| *takes)
 }
 
 /// Returns the kind of the method `name`, and its number of arguments. If several methods have the name,
-/// prefers the method with `arguments` arguments.
+/// prefers the method with `arguments` arguments. Returns `None` if kernels have no such method.
 pub fn find(name: &str, arguments: usize) -> Option<(Method, usize)> {
     let lists = [(Method::Number, &NUMBERS[..]), (Method::Composed, &COMPOSED), (Method::View, &VIEWS)];
     let all = lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |method| (kind, *method)));
@@ -226,7 +226,7 @@ pub fn is_iterator(name: &str) -> bool {
     ITERATORS.contains(&name)
 }
 
-/// Returns advice for a method that kernels do not support.
+/// Returns advice for the error that kernels do not support the method `name`.
 pub fn advice(name: &str) -> String {
     match name {
         name if is_iterator(name) => {
@@ -261,7 +261,7 @@ pub fn advice(name: &str) -> String {
     }
 }
 
-/// Returns advice for an associated function that kernels do not support, by its path.
+/// Returns advice for the error that kernels do not support the associated function `path`.
 pub fn associated(path: &str) -> String {
     let path = path.replace(' ', "");
     let of = path.split("::").next().unwrap_or_default();

@@ -41,7 +41,7 @@ impl VariableScope {
         local
     }
 
-    /// Records that the last declared variable is a view parameter of this kind, or not a view.
+    /// Sets the kind of the last declared variable; `None` if it is no view (array) or position.
     pub fn is_view(&mut self, view: Option<ViewParameter>) {
         if let Some((_, local)) = self.names.last_mut() {
             local.view = view;
@@ -53,13 +53,12 @@ impl VariableScope {
         self.names.iter().rev().find(|(known, _)| known == name).map(|(_, local)| *local)
     }
 
-    /// Opens a scope. Returns the current number of names, which the caller passes to
-    /// [`VariableScope::leave`].
+    /// Opens a scope. Returns the argument for [`VariableScope::leave`]: the current number of names.
     pub fn enter(&self) -> usize {
         self.names.len()
     }
 
-    /// Closes a scope: removes the names that code has declared in it.
+    /// Closes a scope: removes all names after the first `names`.
     pub fn leave(&mut self, names: usize) {
         self.names.truncate(names);
     }
@@ -77,7 +76,7 @@ impl VariableScope {
         number
     }
 
-    /// Returns true if the function has had a loop or a labelled block so far, open or closed.
+    /// Returns true if the function has a loop or a labelled block before this point.
     pub fn has_targets(&self) -> bool {
         self.labels > 0
     }

@@ -2,9 +2,9 @@
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 
-/// Sets the span of generated tokens to the span of the user's next token, or of the previous one if none
-/// follows. rustc then reports an error in mixed tokens at the user's code, not at the attribute. Names of
-/// generated variables keep their hygiene.
+/// Sets the span (source location) of each generated token to that of the user's next token. If no user token
+/// follows, it takes the previous one, else `fallback`. rustc then reports errors at the user's code, not at
+/// the attribute. Generated names keep their hygiene.
 pub fn placed(code: TokenStream, fallback: Span) -> TokenStream {
     let generated = place_of(Span::call_site());
     within(code, fallback, generated)
@@ -18,7 +18,7 @@ fn place_of(span: Span) -> (usize, usize) {
 
 fn within(code: TokenStream, fallback: Span, generated: (usize, usize)) -> TokenStream {
     let tokens: Vec<TokenTree> = code.into_iter().collect();
-    // For each generated token, the index of the next token that the user wrote.
+    // For each token, the span of the next token that the user wrote.
     let mut next = vec![None; tokens.len()];
     let mut last = None;
     for (at, token) in tokens.iter().enumerate().rev() {

@@ -119,7 +119,7 @@ impl ViewParameter {
         format!("`{name}` has no `{method}`: it has {has}")
     }
 
-    /// Returns the error text for a wrong or missing `&` in the parameter's type; `None` if it is right.
+    /// Returns the error text for a wrong or missing `&` in the type `of`; `None` if the type is right.
     pub fn wrong_reference(self, of: &Type) -> Option<&'static str> {
         match (self, of) {
             (Self::At(_), Type::Reference(_)) => Some("a position is passed by value: leave `&` out"),
@@ -135,8 +135,8 @@ impl ViewParameter {
         }
     }
 
-    /// Returns the error text for a read of an element by an index, or `None` if the view supports this read.
-    /// If the index is a position parameter, `at` has its name and kind.
+    /// Returns the error text for a read of `name` by `index`, or `None` if the view (array) supports this
+    /// read. If the index is a position parameter, `at` has the index's name and kind.
     pub fn by_index(self, name: &str, at: Option<(&str, Self)>, index: &Expr) -> Option<String> {
         match (self, at) {
             (Self::Own { .. }, _) => Some(format!(
@@ -190,7 +190,7 @@ fn number(arguments: &PathArguments, at: usize) -> Option<usize> {
     }
 }
 
-/// Returns the error text for an element type that arrays cannot store; `None` for other types.
+/// Returns the element type in `of`, and the error text, if arrays cannot store this type; else `None`.
 pub fn wrong_element(of: &Type) -> Option<(&Type, &'static str)> {
     let of = match of {
         Type::Reference(reference) => &*reference.elem,

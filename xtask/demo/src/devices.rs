@@ -16,7 +16,7 @@ fn discovery(devices: Option<&str>) -> Result<Discovery> {
     })
 }
 
-/// Opens the devices of the list `devices`; without a list, opens the default devices of an array.
+/// Opens the devices in the list `devices`, as in `demo --devices`; for `None`, an array's default devices.
 pub fn choose(devices: Option<&str>) -> Result<Vec<Arc<AnyDevice>>> {
     discovery(devices)?.open().with_context(|| match devices {
         Some(list) => format!("cannot open the devices `{list}` (`cargo xtask devices` lists all)"),

@@ -74,13 +74,13 @@ fn median(at: At<2>, image: &Window<u8, 2>, clean: &mut Own<u8>) {
     clean.set(points[middle]);
 }
 
-/// Draws the input image with specks (noise), by a kernel.
+/// Draws an image with noise on `image`, by a kernel.
 pub fn draw_on(image: &mut NdArray<u8, 2>) -> Result<()> {
     let side = u32::try_from(image.shape()[0])?;
     Ok(draw::run((side, image))?)
 }
 
-/// Removes the specks from the image, by a median filter.
+/// Writes `image` without its noise to `clean`, by a median filter in a kernel.
 pub fn clean_on(image: &NdArray<u8, 2>, clean: &mut NdArray<u8, 2>) -> Result<()> {
     Ok(median::run((image.bounded(Mirror).window([RADIUS; 2]), clean))?)
 }
@@ -101,7 +101,7 @@ impl Image for NdArray<u8, 2> {
 
     fn truth(&self, rows: Range<usize>) -> Vec<Vec<u8>> {
         let side = self.side();
-        // Draw the input rows again that the medians of `rows` read.
+        // Recompute the input rows from which the filter computes `rows`.
         let drawn: Vec<Vec<u8>> = (rows.start..rows.end + 2 * RADIUS)
             .into_par_iter()
             .map(|y| {

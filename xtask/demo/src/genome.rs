@@ -60,7 +60,7 @@ impl Genome {
     }
 
     /// Returns the index of the record that contains the base at index `place` of `codes`. The padding after
-    /// a record belongs to the record. If several records begin at the index, returns the last of them.
+    /// a record belongs to the record. If several records begin at `place`, returns the last record.
     pub fn record_at(&self, place: usize) -> usize {
         self.records.partition_point(|record| record.start <= place).saturating_sub(1)
     }

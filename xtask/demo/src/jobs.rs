@@ -88,9 +88,9 @@ fn said_of(genome: &Genome) -> String {
     format!("{records}, {bases}; {}", genome.name)
 }
 
-/// Fills a genome store with at least one strain and at most `bytes_max` bytes, and stores it in a file for
-/// later runs. Copies the store to an array on the devices. Reads `lookups` random subsequences and all
-/// records, and searches for the motif. Compares all answers with the genome.
+/// Fills a genome store, in a file for later runs, with at most `bytes_max` bytes, but at least one strain
+/// (mutated copy of the genome). Copies the store to an array on the devices. Reads `lookups` random
+/// subsequences and all records, and searches for the motif. Compares all answers with the genome.
 pub fn genome_store(
     source: &Source<'_>,
     bytes_max: usize,
@@ -161,7 +161,7 @@ pub fn genome_store(
     Ok(())
 }
 
-/// Computes a Mandelbrot image in an array, writes it as PNG and verifies every pixel of both.
+/// Computes a Mandelbrot image in an array, writes it to the file `png`, and verifies both, pixel by pixel.
 pub fn mandelbrot(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     println!("2. Mandelbrot set");
     let (pixels, steps) = (side * side, mandelbrot::STEPS_MAX);
@@ -175,8 +175,8 @@ pub fn mandelbrot(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result
     written(&picture, png, || traffic(&words))
 }
 
-/// Draws an image and filters it by kernels on the devices, writes the result as PNG, and verifies every
-/// pixel.
+/// Draws and filters an image by kernels on the devices, writes the result to the file `png`, and verifies
+/// it.
 pub fn filtered(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     println!("3. Filtered image");
     let build = || {

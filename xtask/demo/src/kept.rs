@@ -60,7 +60,7 @@ impl KeptGenome {
 }
 
 impl KeptStore {
-    /// Opens the store of a file, or creates one.
+    /// Opens the genome store in the file `path`; creates the store if the file does not exist.
     pub fn open(path: &Path) -> Result<Self> {
         let rows = match path.exists() {
             true => RaggedArray::open(path),
@@ -79,7 +79,7 @@ impl KeptStore {
         Ok(Self { rows, genomes })
     }
 
-    /// The number of rows that hold words, without the header rows.
+    /// The number of rows with bases; each genome also has a header row.
     pub fn row_count(&self) -> usize {
         self.rows.len() - self.genomes.len()
     }
@@ -89,7 +89,7 @@ impl KeptStore {
         self.rows.item_total()
     }
 
-    /// Reads strain 0 of a genome: the genome itself.
+    /// Reads the genome with this number from its strain (copy) 0, which has no mutations.
     pub fn genome(&self, number: usize) -> Result<Genome> {
         let kept = &self.genomes[number];
         let mut genome = Genome { name: kept.name.clone(), records: Vec::new(), codes: Vec::new() };
@@ -103,7 +103,7 @@ impl KeptStore {
         Ok(genome)
     }
 
-    /// Returns the index of a stored genome that equals `genome` and has `strains` strains, if there is one.
+    /// Returns the index of a stored genome that equals `genome` and has `strains` strains, if found.
     pub fn find(&self, genome: &Genome, strains: usize) -> Result<Option<usize>> {
         for (number, kept) in self.genomes.iter().enumerate() {
             let is_alike = *kept == KeptGenome::of(genome, strains, kept.first);
@@ -114,7 +114,7 @@ impl KeptStore {
         Ok(None)
     }
 
-    /// Adds a genome with `strains` strains to the store. The progress bar counts words.
+    /// Adds a genome with `strains` strains (mutated copies) to the store. The progress bar counts words.
     pub fn add(self, genome: &Genome, strains: usize, progress: &ProgressBar) -> Result<Self> {
         let Self { rows, mut genomes } = self;
         let kept = KeptGenome::of(genome, strains, rows.len() + 1);
@@ -135,7 +135,7 @@ impl KeptStore {
         Ok(Self { rows: writer.freeze()?, genomes })
     }
 
-    /// Copies all strains of a genome to an array.
+    /// Copies all strains (mutated copies) of the genome `number` to the array `words`.
     pub fn copy_to(&self, number: usize, words: &VirtualArray<u32>) -> Result<()> {
         let kept = &self.genomes[number];
         if kept.strains * kept.records.len() == 0 {

@@ -38,8 +38,7 @@ pub struct DemoArgs {
     /// Number of threads that use the array. Default: one for each core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Size of the genome store: the genome is stored repeatedly, each time as another strain, until the
-    /// store is full.
+    /// Size of the genome store. The demo fills it with strains (mutated copies) of the genome.
     #[arg(long, value_name = "MIB", default_value_t = 128)]
     pub store_mib: u64,
     /// The number of random subsequences to look up.
@@ -87,8 +86,8 @@ pub fn run(args: DemoArgs) -> Result<()> {
             jobs::Source { fasta: args.fasta.as_deref(), default: &default, kept: &out.join("genomes") };
         jobs::genome_store(&source, bytes_max, args.lookups, &motif, &devices)?;
         jobs::mandelbrot(side as usize, &out.join("mandelbrot.png"), &devices)?;
-        // Filter an image with a quarter of the pixels, because each pixel takes hundreds of steps. Its side
-        // must have at least the 16 pixels that a median needs.
+        // Filter an image with a quarter of the pixels, because each pixel takes hundreds of steps. The
+        // median filter needs at least 16 pixels along a side.
         jobs::filtered(side.div_ceil(2).max(16) as usize, &out.join("filtered.png"), &devices)
     })?;
     if let Some(peak) = report::peak_ram() {
@@ -110,8 +109,8 @@ fn is_light_build() -> bool {
 
 /// The folder of the workspace's `Cargo.toml`.
 fn root() -> PathBuf {
-    // Prefer the variable that cargo sets at run time, so that a moved checkout works; else use the build's
-    // value.
+    // Prefer the variable's value at run time to its value at build time, because the checkout may have
+    // moved.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }

@@ -33,7 +33,7 @@ impl Picture<'_> {
         self.side.div_ceil(TILE).pow(2)
     }
 
-    /// Computes the steps of every pixel, tile by tile, on all threads of the pool. The progress bar counts
+    /// Computes the steps of every pixel, tile by tile, on all threads of rayon. The progress bar counts
     /// tiles.
     ///
     /// Neighbouring tiles share pages, so threads access the same pages although they share no pixel.

@@ -21,14 +21,13 @@ pub struct Motif {
     strands: Vec<Vec<Code>>,
 }
 
-/// The strand of a hit: true for the strand in the file.
+/// The strand of a hit of the motif: true for the motif itself, false for its reverse complement.
 pub type Forward = bool;
 
-/// The motif as packed words, for one of the eight offsets of its first base in a word. The search looks for
-/// these words.
+/// One way in which the motif can lie in the store's words of eight bases: a strand, and an offset in a word.
 #[derive(Debug)]
 pub struct Placement {
-    /// Strand that these words represent.
+    /// True for the motif itself, false for its reverse complement.
     pub strand: Forward,
     /// Offset of the motif's first base in the first word, in bases.
     pub skip: usize,
@@ -67,15 +66,15 @@ impl Motif {
             let mut bits = vec![0; skip];
             bits.resize(values.len(), 15);
             let words = pack::words(&bits).zip(pack::words(&values)).collect();
-            // If the offset is 0, the motif covers the first word. Otherwise it covers the second word,
-            // because a motif has at least 15 bases.
+            // The motif covers the first word of eight bases if the offset is 0, else the second word,
+            // because it has at least 15 bases.
             Placement { strand: strand == 0, skip, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
     }
 
-    /// Returns the indices in `codes` at which the motif or its reverse complement begins, each with the
-    /// strand. The search compares base by base.
+    /// Compares base by base: returns each index in `codes` at which the motif or its reverse complement
+    /// begins, with the strand.
     pub fn hits(&self, codes: &[Code]) -> impl Iterator<Item = (usize, Forward)> {
         codes.windows(self.len()).enumerate().filter_map(|(at, window)| {
             let strand = self.strands.iter().position(|strand| strand == window)?;

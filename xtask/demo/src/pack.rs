@@ -5,8 +5,8 @@ use crate::letters::Code;
 /// Number of bases in a word.
 pub const BASES: usize = 8;
 
-/// Repacks `bases` bases, from base `skip` (0 to 7) of the first word on, so that they begin at the start of
-/// a word. Gap codes fill the last word. The input must have at least `skip + bases` bases.
+/// Repacks `bases` bases from `words`, without the first `skip` (0 to 7) bases, so that the result begins at
+/// the start of a word. Gap codes fill the last word. `words` must have at least `skip + bases` bases.
 pub fn realigned(words: &[u32], skip: usize, bases: usize) -> impl Iterator<Item = u32> {
     (0..bases.div_ceil(BASES)).map(move |index| {
         let both = u64::from(words[index]) | u64::from(words.get(index + 1).copied().unwrap_or(0)) << 32;

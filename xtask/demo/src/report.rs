@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 use vmarray::VirtualArray;
 
-/// Runs a phase of a job with a progress bar, which is visible only on a terminal. Returns the result and the
-/// duration of the phase. The bar has `len` units; with 0 it counts without an end.
+/// Runs `phase` with a progress bar, which is visible only on a terminal. Returns the result of `phase` and
+/// its duration. The bar ends at `len` units; 0 means that the end is unknown.
 pub fn timed<R>(
     name: &'static str,
     len: usize,
@@ -24,17 +24,17 @@ pub fn timed<R>(
     Ok((result?, time))
 }
 
-/// Prints one line of the report.
+/// Prints one line of the report: `name`, then `text`.
 pub fn line(name: &str, text: impl Display) {
     println!("   {name:10} {text}");
 }
 
-/// Formats a rate in bytes per second.
+/// Formats the rate of `bytes` bytes in the duration `time`, in bytes per second.
 pub fn byte_rate(bytes: usize, time: Duration) -> String {
     format!("{}/s", DecimalBytes(per_second(bytes, time)))
 }
 
-/// Formats `number` per second, with the noun `what`.
+/// Formats the rate of `number` things in the duration `time`, with the noun `what`.
 pub fn rate(number: usize, what: &str, time: Duration) -> String {
     format!("{} {what}/s", HumanCount(per_second(number, time)))
 }
@@ -43,7 +43,7 @@ fn per_second(number: usize, time: Duration) -> u64 {
     (number as f64 / time.as_secs_f64().max(1e-9)) as u64
 }
 
-/// Formats a number with a noun, in the plural if necessary.
+/// Formats `number` with the noun `what`, to which it adds an `s` unless the number is 1.
 pub fn plural(number: usize, what: &str) -> String {
     format!("{} {what}{}", HumanCount(number as u64), if number == 1 { "" } else { "s" })
 }

@@ -24,9 +24,9 @@ pub const LOOKUP_MAX: usize = 2000;
 /// Minimum length of a looked-up subsequence, unless its record is shorter.
 pub const LOOKUP_MIN: usize = 20;
 
-/// A hash of a base sequence, with which the demo compares read sequences with the file. Each step processes
-/// eight bases; gap codes fill the last step. Sequences of equal length that differ in one step have
-/// different hashes.
+/// A hash of a base sequence. The demo compares the hashes of read sequences with hashes from the file. Each
+/// step hashes a word of eight bases; gap codes fill the last word. Sequences of equal length that differ in
+/// only one word have different hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(u64);
 
@@ -34,8 +34,8 @@ impl Hash {
     /// The hash of an empty sequence.
     pub const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
-    /// Returns the hash of the sequence with up to eight more bases, packed in `word`. Only the last word of
-    /// a sequence has fewer than eight bases.
+    /// Appends up to eight bases, packed in `word`, to the sequence, and returns the new hash. Only the last
+    /// word of a sequence has fewer than eight bases.
     #[inline]
     #[must_use]
     pub fn and(self, word: u32) -> Self {
@@ -52,7 +52,7 @@ impl Hash {
 /// A subsequence that was read from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {
-    /// The index of the strain.
+    /// The index of the strain (mutated copy of the genome).
     pub strain: usize,
     /// Index of the subsequence's first base in the codes of the strain.
     pub place: usize,
@@ -65,11 +65,11 @@ pub struct Lookup {
 /// A hit of a search: a position in the store at which the motif begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hit {
-    /// The index of the strain.
+    /// The index of the strain (mutated copy of the genome).
     pub strain: usize,
     /// Index of the hit's first base in the codes of the strain.
     pub place: usize,
-    /// The strand of the hit: true for the strand of the file.
+    /// True if the motif itself begins here, false if its reverse complement does.
     pub strand: Forward,
 }
 
@@ -83,8 +83,8 @@ pub struct Store<'a> {
     pub strains: usize,
 }
 
-/// Creates a ragged array over `words`, with a row for each record of each strain. The array of row offsets
-/// is on the same devices.
+/// Creates a ragged array over `words`, with a row for each record of each of the `strains` strains. The
+/// array of row offsets is on the devices of `words`.
 pub fn rows(
     words: VirtualArray<u32>,
     genome: &Genome,
@@ -96,7 +96,7 @@ pub fn rows(
     Ok(RaggedArray::new(words, lengths, offsets)?)
 }
 
-/// Returns the packed words of all records of a strain.
+/// Returns the words (of eight bases) of all records of a strain (mutated copy of the genome).
 pub fn words_of(genome: &Genome, strain: usize) -> Vec<u32> {
     pack::words(&strain::codes(&genome.codes, strain, 0..genome.codes.len())).collect()
 }
@@ -106,8 +106,8 @@ impl Store<'_> {
         self.rows.items()
     }
 
-    /// Reads `count` random subsequences. Three quarters of them begin in the range `hot` of words. The
-    /// result does not depend on the number of threads.
+    /// Reads `count` random subsequences. Three quarters of the subsequences begin in the range `hot` of
+    /// words. The result does not depend on the number of threads.
     pub fn look_up(
         &self,
         count: usize,

@@ -21,8 +21,8 @@ fn rotate(code: Code, by: u32) -> Code {
     (code << by | code >> (4 - by)) & 15
 }
 
-/// Returns the codes of strain `strain` in the range `places` of the genome. The range is cut off at the end
-/// of the genome.
+/// Returns the codes of a strain (mutated copy of `genome`) in the range `places`, cut off at the genome's
+/// end.
 pub fn codes(genome: &[Code], strain: usize, places: Range<usize>) -> Vec<Code> {
     let places = places.start.min(genome.len())..places.end.min(genome.len());
     let mut codes = genome[places.clone()].to_vec();

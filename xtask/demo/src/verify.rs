@@ -20,8 +20,8 @@ pub struct Answers {
     pub hits: Vec<Hit>,
 }
 
-/// Compares all answers with the genome file. The error names a wrong answer. The progress bar counts the
-/// records of all strains.
+/// Compares all answers with `genome` and its computed strains (mutated copies). The error names a wrong
+/// answer. The progress bar counts the records of all strains.
 pub fn verify(
     genome: &Genome,
     strains: usize,

@@ -29,7 +29,7 @@ const KNOWN: [(&str, f64, f64); 12] = [
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Prints the table of instruction counts. Returns an error if a count exceeds its known value.
+/// Prints the table of instruction counts. Returns an error if a count exceeds its recorded value.
 pub fn run() -> Result<()> {
     // SAFETY: the handler adds to an atomic number, which is allowed at any time.
     let before = unsafe { libc::signal(libc::SIGTRAP, on_trap as *const () as libc::sighandler_t) };

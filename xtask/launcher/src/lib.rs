@@ -3,13 +3,13 @@
 use std::io;
 use std::process::{Command, ExitCode};
 
-/// Cargo's options for the executable of `cargo xtask demo` and `devices`; cargo shows its progress.
+/// Options of `cargo run` for `cargo xtask demo` and `cargo xtask devices`, which show cargo's progress.
 pub const DEMO: [&str; 4] = ["--profile", "light", "--package", "demo"];
-/// Cargo's options for the executable of all other commands.
+/// Options of `cargo run` for all other commands of `cargo xtask`.
 pub const XTASK: [&str; 3] = ["--quiet", "--package", "xtask"];
 
-/// Runs `cargo run` with these options. The program gets the arguments of this process. Returns its exit
-/// code; on Unix the program replaces this process, so that it receives the signals.
+/// Runs `cargo run` with `options`. The program gets the arguments of this process. Returns the exit code of
+/// `cargo run`. On Unix, `cargo run` instead replaces this process, so that it receives the signals.
 pub fn run(options: &[&str]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

@@ -9,7 +9,7 @@ use vmarray::Element;
 
 /// An element type whose value can be computed from its index, so that reads can be checked.
 pub trait Payload: Element {
-    /// The size of the element, as in names of workloads.
+    /// The size of an element, as text for names of workloads.
     const SIZE: &'static str;
 
     /// Returns the element for an index.

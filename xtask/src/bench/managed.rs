@@ -20,8 +20,8 @@ pub struct ManagedMemory<T> {
 unsafe impl<T: Sync> Sync for ManagedMemory<T> {}
 
 impl<T: Payload> ManagedMemory<T> {
-    /// Allocates about `bytes` bytes, on the GPU; `None` if arrays are not on a CUDA GPU, or if the GPU has
-    /// no managed memory.
+    /// Allocates about `bytes` bytes, on the first GPU. Returns `None` if no device of `setup` is a CUDA GPU,
+    /// or if the GPU has no managed memory.
     pub fn new(setup: &Setup, bytes: usize) -> Result<Option<Self>> {
         // SAFETY: checks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };
@@ -76,7 +76,7 @@ impl<T: Payload> ManagedMemory<T> {
 
 impl<T> Drop for ManagedMemory<T> {
     fn drop(&mut self) {
-        // If binding fails, the context is destroyed, and the memory of the context is already free.
+        // If the context cannot be bound, it has been destroyed before, and its memory is already free.
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: this is the only owner, and all slices of it were dropped.
             let _ = unsafe { result::free_sync(self.pointer) };

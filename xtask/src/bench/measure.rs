@@ -8,10 +8,9 @@ use std::time::Instant;
 /// One repetition of a workload: the amount of work, and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Seconds from the first thread's start to the last one's end.
+    /// Seconds from the start of the first thread to the end of the last thread.
     pub wall: f64,
-    /// Seconds of processor time that the whole process took meanwhile; 0 if the system does not report
-    /// it.
+    /// Processor time of the whole process in seconds; 0 if the system does not report it.
     pub cpu: f64,
     /// The amount: bytes or operations of all threads, depending on the unit.
     pub amount: f64,
@@ -20,7 +19,7 @@ pub struct Sample {
 }
 
 impl Unit {
-    /// Returns the result of a repetition in this unit: the rate of the work, or the time of one operation.
+    /// Converts a repetition to this unit: to its rate of work, or to the time of one operation on a thread.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
         let (_, scale, is_time) = self.parts();
@@ -43,17 +42,17 @@ impl Series {
         Summary::of(&self.samples.iter().map(|sample| unit.of(sample)).collect::<Vec<_>>())
     }
 
-    /// Returns the mean number of busy processor cores.
+    /// Returns the mean number of processor cores that were busy during the repetitions.
     pub fn cores(&self) -> f64 {
         let sum = |value: fn(&Sample) -> f64| self.samples.iter().map(value).sum::<f64>();
         sum(|s| s.cpu) / sum(|s| s.wall).max(1e-12)
     }
 }
 
-/// Repeats `run`: once as a warm-up, then at least twice, up to the number and time of `effort`. If a
-/// repetition takes very long, runs it only once.
+/// Repeats `run`: once as a warm-up, then until the number or 1.5 times the time of `effort` is reached, but
+/// at least twice. If a repetition takes very long, measures only one.
 ///
-/// A long warm-up counts as a repetition.
+/// A warm-up counts as a repetition if it is longer than three times `effort.seconds`.
 pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Result<Series> {
     let mut series = Series::default();
     let budget = effort.seconds * effort.runs as f64 * 1.5;
@@ -77,7 +76,8 @@ pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Resul
     Ok(series)
 }
 
-/// Runs `work` on threads that start at the same time. Each thread returns its amount of work.
+/// Measures `work` on `threads` threads that start together. `work(thread)` returns a thread's amount of
+/// work.
 pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) -> Result<Sample> {
     let barrier = Barrier::new(threads);
     let cpu = cpu_seconds();
@@ -109,14 +109,14 @@ pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) ->
     Ok(Sample { wall: wall.max(1e-9), cpu, amount, threads })
 }
 
-/// Measures the time of work that starts its own threads, and returns its amount.
+/// Measures `work`, which starts `threads` threads itself, and returns the amount of work.
 pub fn timed(threads: usize, work: impl FnOnce() -> Result<f64>) -> Result<Sample> {
     let (cpu, start) = (cpu_seconds(), Instant::now());
     let amount = work()?;
     Ok(Sample { wall: start.elapsed().as_secs_f64().max(1e-9), cpu: cpu_seconds() - cpu, amount, threads })
 }
 
-/// Measures the time of `calls` calls by one thread. Each call does the amount `amount` of work.
+/// Measures `calls` calls by this thread. Each call does the amount `amount` of work, such as its bytes.
 pub fn calls(calls: usize, amount: f64, mut call: impl FnMut() -> Result<()>) -> Result<Sample> {
     timed(1, || {
         (0..calls).try_for_each(|_| call())?;
@@ -124,8 +124,8 @@ pub fn calls(calls: usize, amount: f64, mut call: impl FnMut() -> Result<()>) ->
     })
 }
 
-/// Calls `step` repeatedly for some time, and reads the clock after each `batch` calls; returns the number
-/// of calls.
+/// Calls `step` repeatedly for `seconds` seconds, and returns the number of calls. Reads the clock only after
+/// each `batch` calls.
 #[inline]
 pub fn until(seconds: f64, batch: usize, mut step: impl FnMut() -> Result<()>) -> Result<f64> {
     let start = Instant::now();

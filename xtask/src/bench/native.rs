@@ -31,7 +31,7 @@ fn compiler() -> Option<PathBuf> {
 }
 
 impl Native {
-    /// Compiles CUDA kernels from a text. `None` if arrays are not on a CUDA GPU, or if there is no
+    /// Compiles the CUDA kernels in `text`. `None` if a device of `setup` is no CUDA GPU, or without a
     /// compiler.
     pub fn new(setup: &Setup, text: &str) -> Result<Option<Self>> {
         // SAFETY: checks whether the driver's library can be loaded.
@@ -77,8 +77,8 @@ impl Native {
         Ok(NativeMemory { context: Arc::clone(&self.context), bytes, address })
     }
 
-    /// Runs a kernel and waits for its end. The arguments are words of 64 bits; a shorter parameter uses the
-    /// low bits of its word. A table, if there is one, is the last argument.
+    /// Runs the kernel `name` and waits for its end. The arguments are words of 64 bits; a shorter parameter
+    /// uses the low bits of its word. A table, if given, is the last argument.
     ///
     /// # Safety
     /// The arguments must match the kernel's declaration, and the kernel must access only the memory that the
@@ -108,7 +108,7 @@ impl Native {
 
 impl Drop for Native {
     fn drop(&mut self) {
-        // If binding fails, the context is destroyed, and its module is already unloaded.
+        // If the context cannot be bound, it has been destroyed before, and its module is already unloaded.
         if self.context.bind_to_thread().is_ok() {
             // SAFETY: this is the only owner, and every run was waited for.
             let _ = unsafe { result::module::unload(self.module) };

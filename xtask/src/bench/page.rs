@@ -90,7 +90,7 @@ pub fn write() -> Result<()> {
     Ok(())
 }
 
-/// Lists the files among BENCHMARKS.md and its plots that differ from the generator's result.
+/// Returns a message for each file (BENCHMARKS.md or a plot) that differs from newly generated text.
 pub fn faults() -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for (path, text) in files()? {

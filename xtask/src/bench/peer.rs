@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
-/// Results of another program by workload: the unit, and one value per repetition.
+/// Results of another program by name of the workload: the unit, and one value for each repetition.
 pub type Results = BTreeMap<String, (String, Vec<f64>)>;
 
-/// Runs the command of another program, and parses the results in its output. Prints all other lines of the
-/// output.
+/// Runs the command `template` of another program, after it has replaced `{threads}`, `{bytes}` and
+/// `{seconds}`. Parses the results in the output, and prints all other lines.
 pub fn run(template: &str, setup: &Setup) -> Result<Results> {
     let command = template
         .replace("{threads}", &setup.threads.to_string())
@@ -53,7 +53,7 @@ fn parse(text: &str) -> (Results, Vec<&str>) {
     (results, others)
 }
 
-/// Adds the program's results to the rows (workloads) of the same name and unit. Prints all other results.
+/// Adds results of another program to the rows (workloads) of equal name and unit; prints all other results.
 pub fn join(rows: &mut [Row], results: &Results) {
     for (name, (unit, values)) in results {
         let row = rows.iter_mut().find(|row| row.name == *name && row.unit.symbol() == unit);

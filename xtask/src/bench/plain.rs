@@ -22,7 +22,7 @@ impl Plain {
         Self { bytes, effort, is_omitted: setup.is_in_turns, words: Vec::new(), known: HashMap::new() }
     }
 
-    /// Measures copies into buffers of a few MiB, as bulk reads do.
+    /// Measures copies to buffers of a few MiB, for comparison with bulk reads of arrays.
     pub fn memcpy(&mut self, threads: usize) -> Result<Summary> {
         self.get("memcpy", threads, |words| {
             on_threads(threads, |thread| {
@@ -53,8 +53,8 @@ impl Plain {
         self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }
 
-    /// Measures an addition to all words. The result counts only the bytes that are read, although the same
-    /// number is written.
+    /// Measures an addition to all words. The result counts only the read bytes, not the equally many written
+    /// bytes.
     pub fn update(&mut self, threads: usize) -> Result<Summary> {
         let add = |words: &mut [u32]| words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
         self.get("update", threads, |words| on_slices(split(words, threads), |_, part| add(part)))
@@ -122,8 +122,8 @@ fn on_slices(parts: Vec<(usize, &mut [u32])>, run: impl Fn(usize, &mut [u32]) + 
     })
 }
 
-/// Computes the sum of all words, as every scan does. Uses four partial sums, because each addition to a
-/// single sum would have to wait for the previous one.
+/// Computes the sum of all words. Uses four partial sums, because each addition to a single sum would have to
+/// wait for the previous addition.
 pub fn sum(words: &[u32]) -> u64 {
     let mut sums = [0_u64; 4];
     for piece in words.chunks(1 << 16) {
@@ -142,7 +142,7 @@ pub fn sum(words: &[u32]) -> u64 {
     sums.iter().sum()
 }
 
-/// Writes `first`, `first + 1`, …, as every workload that overwrites does.
+/// Overwrites `words` with the numbers `first`, `first + 1`, ….
 pub fn number(words: &mut [u32], first: u32) {
     let mut next = first;
     for word in words {

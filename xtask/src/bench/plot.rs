@@ -38,7 +38,7 @@ impl Panel {
     }
 }
 
-/// Draws panels one below the other.
+/// Draws `panels` one below the other, as the text of an SVG file.
 pub fn svg(panels: &[Panel]) -> String {
     let height: f64 = panels.iter().map(|panel| TITLE + BAR * panel.bars.len() as f64).sum::<f64>() + 10.0;
     let mut text = format!(

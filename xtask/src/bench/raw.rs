@@ -22,7 +22,7 @@ pub enum Way {
     Both,
 }
 
-/// The device pairs of a measurement of direct copies between devices.
+/// The pairs of devices between which a measurement makes direct copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// The first one copies from the second one.
@@ -71,7 +71,7 @@ struct Card {
     host: HostBuffer<AnyDevice>,
 }
 
-/// Allocates pinned memory if the system allows it, else pageable memory.
+/// Allocates `bytes` bytes of pinned host memory if the system allows it, else of pageable memory.
 pub fn pinned(device: &Arc<AnyDevice>, bytes: usize) -> Result<HostBuffer<AnyDevice>> {
     let pinned = HostBuffer::new(device, bytes, HostMemory::Pinned);
     Ok(pinned.or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?)
@@ -133,13 +133,13 @@ impl Raw {
         Ok(Self { effort, is_omitted: false, cards, known: HashMap::new() })
     }
 
-    /// Returns the bandwidth of long copies over the bus, in GB/s.
+    /// Returns the bandwidth in GB/s of long copies between host and device, in the direction `way`.
     pub fn bus(&mut self, way: Way) -> Result<Summary> {
         self.get(Limit::Queued(way, LONG))
     }
 
-    /// Returns a limit. Limits of operations are in thousands per second, of elements in millions per second,
-    /// and all other limits in GB/s.
+    /// Returns the limit `what`; measures it at the first call. Limits of operations are in thousands per
+    /// second, of elements in millions per second, and all other limits in GB/s.
     pub fn get(&mut self, what: Limit) -> Result<Summary> {
         if self.is_omitted {
             return Ok(Summary::NONE);
@@ -182,8 +182,8 @@ impl Raw {
             let mut transfer = || {
                 next += 1;
                 let host = card.host.at((from + next % host_places.max(1) * bytes) as u64);
-                // Copy from an address far from the previous one, as accesses to random pages do. The
-                // addresses of a batch differ.
+                // Choose a device address far from the previous transfer's address, like accesses to random
+                // pages. The addresses of a batch differ.
                 let device = card.memory.at((next.wrapping_mul(7919) % device_places.max(1) * bytes) as u64);
                 let bytes = bytes as u64;
                 match way {
@@ -228,8 +228,8 @@ impl Raw {
             let card = &self.cards[thread];
             let half = card.host.bytes() / 2;
             let (elements, stride) = (card.memory.bytes() / bytes as u64, bytes as u64);
-            // A scatter needs distinct indices. They are distinct because the step and the number of elements
-            // have no common divisor, unless the number of elements is a multiple of the step.
+            // A scatter needs distinct indices. The indices differ because the step is a prime number, unless
+            // the number of elements is a multiple of it.
             let count = ((half - VALUES_ALIGN) / (8 + bytes)).min(4 << 20).min(elements as usize) / 2 * 2;
             let values_at = (count * 8).next_multiple_of(VALUES_ALIGN);
             for list in 0..2 {
@@ -261,7 +261,7 @@ impl Raw {
         })
     }
 
-    /// Returns true if there are several devices, and each can copy directly from the next one.
+    /// Returns true if there are several devices, and each can copy directly from the next device.
     pub fn has_link(&self) -> bool {
         let nexts = self.cards.iter().zip(self.cards.iter().cycle().skip(1));
         let reach = |(own, next): (&Card, &Card)| own.device.reaches(next.device.info());
@@ -273,7 +273,7 @@ impl Raw {
         on_threads(pulling, |thread| {
             let (card, next) = (&self.cards[thread], &self.cards[(thread + 1) % self.cards.len()]);
             let bytes = (card.memory.bytes() / 2).min(LINK_PIECE);
-            // Write to the end of this device's memory, because another device reads its beginning.
+            // Write to the end of this device's memory: another device reads the beginning of it.
             let (from, to) = (next.memory.at(0), card.memory.at(card.memory.bytes() - bytes));
             let copy = Transfer::Internal { from, to, bytes };
             let mut in_flight = InFlight::new(card, 4);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A record: all results of one run, as a file stores them.
+/// A record: all results of one run of the benchmarks, as a file stores them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Measurements {
     /// Facts about the run, such as its time, setup and machine, as names and values.
@@ -30,7 +30,7 @@ impl Measurements {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    /// Returns the value of `name` in [`about`](Self::about), the description of the run.
+    /// Returns the value of `name` in [`about`](Self::about), or `unknown` if the run has no such fact.
     pub fn fact(&self, name: &str) -> &str {
         self.about.iter().find(|(of, _)| of == name).map_or("unknown", |(_, value)| value)
     }
@@ -69,7 +69,7 @@ pub struct Row {
     pub name: String,
     /// Unit of all results of the workload.
     pub unit: Unit,
-    /// Number and length of the repetitions.
+    /// Number and length of the repetitions in the workload.
     #[serde(skip)]
     pub effort: Effort,
     /// True if only the array is measured, each time that the parent process requests it (see `turns`).
@@ -107,8 +107,7 @@ impl Row {
         })
     }
 
-    /// Returns the array's speed as a part of the limit's. If the workload has several limits, the lowest
-    /// counts.
+    /// Returns the array's speed divided by the limit's; by the lowest limit if the workload has several.
     pub fn share_of_limit(&self) -> Option<f64> {
         let limits = self.ratios().filter(|(entry, _)| entry.role == Role::Limit);
         limits.map(|(_, ratio)| ratio).max_by(f64::total_cmp)
@@ -187,7 +186,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The summary without a measurement.
+    /// The placeholder if nothing was measured.
     pub const NONE: Self = Self { median: 0.0, low: 0.0, high: 0.0, runs: 0 };
 
     /// Summarises at least one value; `None` for an empty list.
@@ -201,7 +200,7 @@ impl Summary {
         Some(Self { median, low, high, runs: sorted.len() })
     }
 
-    /// The difference between the highest and the lowest value, divided by the median.
+    /// The difference between the highest and the lowest value, divided by the median; 0 if the median is 0.
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
     }
@@ -217,8 +216,8 @@ impl Summary {
 pub struct Effort {
     /// Number of repetitions, in addition to one warm-up.
     pub runs: usize,
-    /// Length of a repetition in seconds, if the workload can choose it. Workloads whose repetitions take
-    /// much longer run fewer of them.
+    /// Length of a repetition in seconds, if the workload can choose it. A workload with much longer
+    /// repetitions runs fewer of them.
     pub seconds: f64,
 }
 

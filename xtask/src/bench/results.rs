@@ -8,8 +8,7 @@ use anyhow::Result;
 use vmarray::stats::ChannelStats;
 use vmarray::{Element, VirtualArray};
 
-/// A contender (the array or other software) for alternating measurements: its name, its role, and a function
-/// that runs one repetition.
+/// A contender (the array or other software): its name, its role, and a function that runs one repetition.
 pub type Contender<'a> = (&'static str, Role, &'a mut dyn FnMut() -> Result<Sample>);
 
 impl Row {
@@ -25,6 +24,8 @@ impl Row {
     }
 
     /// Measures a contender (the array or other software), and adds its result to the row of the workload.
+    /// Does nothing if the run leaves out `role`. With `is_in_turns`, only serves the parent process's
+    /// requests.
     pub fn measure(
         &mut self,
         name: &'static str,
@@ -44,8 +45,8 @@ impl Row {
         Ok(series)
     }
 
-    /// Measures contenders (the array and other software) alternately, so that changes of the machine's speed
-    /// affect all of them. Each contender runs once as a warm-up, and then as often as `effort` requires.
+    /// Measures `contenders` (the array and other software) alternately, so that changes of the machine's
+    /// speed affect all. Each runs once as a warm-up, and then as often as `effort` requires.
     pub fn measure_in_turn(&mut self, contenders: &mut [Contender<'_>]) -> Result<()> {
         if self.is_in_turns {
             let ours = contenders.iter_mut().find(|(_, role, _)| *role == Role::Ours);
@@ -76,8 +77,8 @@ impl Row {
         self.entries.push(Entry { name: name.into(), version: None, role, summary });
     }
 
-    /// Measures the array and adds its result to the row. Also adds the mean counts of page misses,
-    /// submissions and copied bytes for each byte or operation of the work.
+    /// Measures `array` by `run` and adds the result to the row. Also adds the counts of page misses,
+    /// submissions and copied bytes, each divided by the amount of work.
     pub fn ours<T: Element>(
         &mut self,
         array: &VirtualArray<T>,
@@ -97,7 +98,7 @@ impl Row {
         Ok(())
     }
 
-    /// Adds the number of bytes that a source (memory of the program) copied for each byte of the work.
+    /// Adds the busy cores, and the bytes that a source (memory of the program) copied for each byte of work.
     pub fn count_source(&mut self, total: &ChannelStats, series: &Series) {
         let amount = series.amount.max(1.0);
         self.count([
@@ -113,12 +114,12 @@ impl Row {
         self.counts.extend(counts.map(|(name, value)| (name.into(), value)));
     }
 
-    /// Measures other software that does the same work.
+    /// Measures other software that does the array's work, and adds its result to the row.
     pub fn other(&mut self, name: &'static str, run: impl FnMut() -> Result<Sample>) -> Result<()> {
         self.measure(name, Role::Alternative, run).map(drop)
     }
 
-    /// Adds a limit that was measured before, in the unit of this workload.
+    /// Adds `summary`, a measured limit in the unit of this workload, to the row.
     pub fn limit(&mut self, name: &'static str, summary: Result<Summary>) -> Result<()> {
         self.add(name, Role::Limit, summary?);
         Ok(())

@@ -13,7 +13,7 @@ use vmarray::{AnyDevice, VirtualArray, device::Device};
 /// The devices, threads, sizes and effort of a run, which all workloads share.
 pub struct Setup {
     pub devices: Vec<Arc<AnyDevice>>,
-    /// The number of threads of workloads with many threads.
+    /// The number of threads that workloads with several threads use.
     pub threads: usize,
     /// True if all sizes are small, and all repetitions short.
     pub quick: bool,
@@ -41,8 +41,8 @@ pub struct Setup {
 pub const CHUNK_BYTES: usize = 4 << 20;
 
 impl Setup {
-    /// Opens devices, and chooses the sizes by the memory of the devices, or by free RAM if the devices use
-    /// RAM.
+    /// Opens the devices in the list `devices`, or the default devices. Chooses sizes by the free memory of
+    /// the devices, or by free RAM if the devices use RAM.
     pub fn new(devices: Option<&str>, threads: Option<usize>, quick: bool) -> Result<Self> {
         let devices = demo::devices::choose(devices)?;
         let threads = threads.unwrap_or(std::thread::available_parallelism()?.get()).max(1);
@@ -90,8 +90,8 @@ impl Setup {
         })
     }
 
-    /// Returns the thread counts to measure: 1 and the maximum; with `all`, and if there is time, also the
-    /// powers of two between them.
+    /// Returns the thread counts to measure: 1 and the maximum. With `all`, and if the run is not quick, also
+    /// returns the powers of two between them.
     pub fn thread_counts(&self, all: bool) -> Vec<usize> {
         let mut counts = vec![1];
         if all && !self.quick {
@@ -108,7 +108,7 @@ impl Setup {
         if self.quick { 1 } else { 4 }
     }
 
-    /// Describes the setup of a command: names and values.
+    /// Returns names and values that describe this setup and the machine; `command` is one of the values.
     pub fn describe(&self, command: &str) -> Vec<(String, String)> {
         let devices: Vec<String> = self.devices.iter().map(|device| device.info().to_string()).collect();
         let drivers: Vec<&str> = self.devices.iter().map(|device| &*device.info().driver).collect();
@@ -173,8 +173,8 @@ impl Setup {
     }
 }
 
-/// Divides `len` elements among the threads, and returns the range of thread `thread`. The lengths of the
-/// ranges are multiples of `unit`, and equal except for the last threads.
+/// Divides `len` elements among `threads` threads, and returns the range of thread `thread`. Each range
+/// begins at a multiple of `unit`; the lengths differ by about `unit` at most.
 pub fn part(len: usize, threads: usize, thread: usize, unit: usize) -> Range<usize> {
     let units = len.div_ceil(unit);
     let at = |thread: usize| (units * thread / threads * unit).min(len);

@@ -34,12 +34,12 @@ impl Bench {
         self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
     }
 
-    /// Returns true if any workload with a name `family/way/size…` may be selected, for one of `ways`.
+    /// Returns true if the run may include a workload `family/way/size…`, for any of `ways`.
     pub fn wants_ways(&self, family: &str, ways: &[&str], size: &str) -> bool {
         ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
     }
 
-    /// Measures a workload, if it is selected. `fill` measures the array and other software, and adds their
+    /// Runs the workload `name` if it is selected. `fill` measures the array and other software, and adds the
     /// results to the row.
     pub fn row(
         &mut self,

@@ -31,7 +31,7 @@ mod tuning;
 use super::suite::Bench;
 use anyhow::Result;
 
-/// A family of workloads: a group about one subject.
+/// A family of workloads: all workloads about one subject.
 pub struct Family {
     /// The first part of the names of the family's workloads, such as `bulk`.
     pub name: &'static str,

@@ -699,7 +699,7 @@ impl Random {
                 }
             };
             let method = self.of(methods).replace("as _", &format!("as {of}")).replace('_', "\u{0}");
-            // Replace only `_` as a whole argument, because method names also contain underscores.
+            // NUL stands for `_`. Replace a whole argument, `(` and NUL, by `right`; restore other `_`.
             let method = method.replace("(\u{0}", &format!("({right}")).replace('\u{0}', "_");
             return format!("(({left}).{method})");
         }

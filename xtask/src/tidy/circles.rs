@@ -110,7 +110,7 @@ impl Modules {
         })
     }
 
-    /// Returns the files outside tests.
+    /// Returns the crate's files, without the files of tests.
     pub fn files(&self) -> BTreeSet<&str> {
         self.0.values().map(|module| &*module.file).collect()
     }
@@ -143,7 +143,7 @@ impl Modules {
         uses
     }
 
-    /// Returns all circles of files; for each circle, the sorted list of its files.
+    /// Returns all circles of files that import each other; for each circle, the sorted list of its files.
     pub fn circles(&self) -> Vec<Vec<&str>> {
         let uses = self.uses();
         let reached: BTreeMap<&str, BTreeSet<&str>> =
@@ -259,7 +259,7 @@ impl<'ast> Visit<'ast> for NamedPaths {
     }
 }
 
-/// Returns true if the path is of a test file, or of a model for tests.
+/// Returns true if `path` is the path of a test file, or of a model for tests.
 pub fn is_test(path: &str) -> bool {
     path.contains("tests") || path.contains("model")
 }

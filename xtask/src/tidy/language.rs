@@ -81,7 +81,7 @@ impl Budget {
         Ok(counts)
     }
 
-    /// Returns an error message for each word that occurs in more lines than its budget and its goal allow.
+    /// Returns an error message for each word that occurs in more lines than its budget and goal permit.
     pub fn faults(&self, counts: &Counts) -> Vec<String> {
         let exceeds = |word: &Word, count: usize| count > word.budget && counts.rate(count) > word.goal;
         let found = self.word.iter().zip(&counts.words).filter(|((_, word), count)| exceeds(word, **count));

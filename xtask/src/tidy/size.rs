@@ -15,7 +15,7 @@ use syn::{ImplItem, Item};
 const SUMS: [(&str, &[&str]); 2] =
     [("workspace", &[""]), ("array and engine", &["vmarray/src/", "vmarray/engine/"])];
 
-/// Returns the number of lines without tests, for each total in `SUMS`. Each file is a name and a text.
+/// Returns the number of lines without tests, for each group of files in `SUMS`. A file is a name and a text.
 pub fn measured<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, usize> {
     let (mut lines, mut for_tests) = (Vec::new(), Vec::new());
     for (name, text) in files.filter(|(name, _)| name.ends_with(".rs")) {

@@ -50,7 +50,7 @@ impl Lower {
             self.settled(&value)
         };
         let result = run();
-        // Return an error before the frame is removed, because the error's position refers to the frame.
+        // Return an error before the function's frame is removed: the frame has the error's line.
         let result = match result {
             Err(Exit::Error(error)) => return Err(Exit::Error(error)),
             Err(Exit::Diverges) => None,
@@ -73,8 +73,9 @@ impl Lower {
         value.ok_or(Exit::Diverges)
     }
 
-    /// Joins the results of code with several exits: its normal end with the value `end`, and exits that have
-    /// written a value to `outcome`. Returns `None` if the code has no exit.
+    /// Returns the result of code with several exits. If `is_left` is false, returns `end`, the value at the
+    /// normal end. Otherwise copies `end`, if any, to the variables of `outcome`, as all exits do, and
+    /// returns these.
     pub fn joined(
         &mut self,
         outcome: &mut FlowOutcome,
@@ -90,8 +91,8 @@ impl Lower {
         Ok(Some(outcome.place.take().map_or_else(LoweredValue::unit, LoweredValue::fresh)))
     }
 
-    /// Stores the value of an exit (`break` or `return`) in the variables of an outcome. Allocates the
-    /// variables at the first exit.
+    /// Stores the `value` of a `break` or `return` in the variables of `outcome`, which the first call
+    /// allocates.
     pub fn give(&mut self, outcome: &mut FlowOutcome, value: &LoweredValue) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {
@@ -103,7 +104,7 @@ impl Lower {
         Ok(())
     }
 
-    /// Marks the arrays of blocks that have ended as free, so that later code reuses their memory.
+    /// Frees the arrays of ended blocks, which are nested deeper: later code then reuses their memory.
     pub fn release(&mut self) {
         let depth = self.depth;
         for array in self.arrays.iter_mut().filter(|array| array.1.is_some_and(|of| of > depth)) {
@@ -243,7 +244,7 @@ impl Lower {
         Ok(LoweredValue::unit())
     }
 
-    /// Lowers a call of a built-in function: of a number, of an operator on numbers, or `barrier`.
+    /// Lowers a call of a built-in function: `barrier`, or a function of numbers.
     pub fn call_number(&mut self, name: &str, arguments: &'static [TreeExpr]) -> Result<LoweredValue> {
         if name == "barrier" {
             self.expect_group("`barrier()`")?;

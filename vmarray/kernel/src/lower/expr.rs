@@ -54,7 +54,7 @@ impl Lower {
         }
     }
 
-    /// Lowers an expression. If it names a storage location, such as a variable, the result refers to it.
+    /// Lowers an expression; the result for a storage location, such as a variable, is a reference.
     pub fn expr(&mut self, expr: &'static TreeExpr) -> Result<LoweredValue> {
         match expr {
             TreeExpr::Line(line, of) => {
@@ -213,7 +213,7 @@ impl Lower {
         self.operand(&value)
     }
 
-    /// Returns an operand that keeps the current value of `operand` after later assignments.
+    /// Returns an operand with the current value of `operand`, which later assignments do not change.
     pub fn kept_operand(&mut self, operand: ScalarOperand) -> Result<ScalarOperand> {
         let value = LoweredValue::scalar(self.type_of(operand), operand);
         let value = self.kept(&value)?;
@@ -251,7 +251,7 @@ impl Lower {
         Ok(constant(of, bits))
     }
 
-    /// Lowers a constant. Arrays in the constant become tables.
+    /// Lowers a constant of the type `layout`, given the bits of its scalars. Arrays become constant tables.
     pub fn constant(&mut self, layout: &Layout, values: &[u64]) -> LoweredValue {
         match layout {
             Layout::Scalar(of) => constant(*of, values.first().copied().unwrap_or(0)),
@@ -441,7 +441,7 @@ impl Lower {
     fn assignment(&mut self, place: &'static TreeExpr, value: &'static TreeExpr) -> Result<LoweredValue> {
         let value = self.expr(value)?;
         let is_scalar = matches!(value.node, Node::Leaf(_));
-        // Copy the value first: the assignment may change variables in it, as in `(a, b) = (b, a)`.
+        // Copy the value first: the assignment may change variables that it reads, as in `(a, b) = (b, a)`.
         let value = if is_scalar && !may_assign(place) { self.settled(&value)? } else { self.kept(&value)? };
         if let TreeExpr::Tuple(places) = bare(place) {
             for (number, place) in places.iter().enumerate() {
@@ -470,7 +470,7 @@ impl Lower {
     }
 }
 
-/// Returns a value that is a constant scalar.
+/// Returns a constant scalar of the type `of`, with these bits.
 pub fn constant(of: Type, bits: u64) -> LoweredValue {
     LoweredValue::scalar(of, ScalarOperand::Constant(of, bits))
 }

@@ -204,7 +204,7 @@ impl Lower {
         Ok((std::mem::replace(&mut self.code, outer), end))
     }
 
-    /// Lowers a branch. If the condition is constant, lowers only the alternative that it selects.
+    /// Lowers an `if`. If `condition` is constant, lowers only the alternative that the condition selects.
     pub fn branches(
         &mut self,
         condition: ScalarOperand,
@@ -396,7 +396,8 @@ impl Lower {
         }
         let _ = self.ended(|lower| {
             let number = LoweredValue::scalar(of, counter);
-            // The counter is constant in an iteration, so an immutable loop variable can use its register.
+            // The counter is constant in an iteration, so an immutable variable can use the counter's
+            // register.
             if let Pattern::Bind(local, false, None) = pattern {
                 let register = lower.register(counter);
                 lower.is_variable[register.at()] = false;

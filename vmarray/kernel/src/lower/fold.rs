@@ -12,7 +12,7 @@ pub fn literal(of: Type, text: &str) -> Option<u64> {
     }
 }
 
-/// Returns true if the right operand does not change the left one, such as zero in a sum.
+/// Returns true if `op` on integers with the right operand `right` returns the left operand, as in `x + 0`.
 pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     let neutral = match op {
         Binary::Add | Binary::Sub | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr => 0,
@@ -23,9 +23,9 @@ pub fn is_neutral(op: Binary, of: Type, right: u64) -> bool {
     !of.is_float() && right == neutral
 }
 
-/// Returns the shift or mask that replaces a division or remainder of an unsigned number by a power of two.
-/// GPUs have no division instruction. Their compilers call a function of 60 instructions for 64 bits, even if
-/// the divisor is a power of two.
+/// Returns the shift or mask that replaces a division or remainder of an unsigned number, if `by` is a power
+/// of two. GPUs have no division instruction; for 64 bits, GPU compilers call a function of 60 instructions
+/// even for powers of two.
 pub fn without_division(op: Binary, of: Type, by: u64) -> Option<(Binary, u64)> {
     let is_unsigned = matches!(of, Type::U8 | Type::U16 | Type::U32 | Type::U64);
     match op {

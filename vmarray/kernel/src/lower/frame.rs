@@ -36,7 +36,7 @@ pub enum Next {
     Leave(usize),
 }
 
-/// The state of lowering for one function while lowering inlines it.
+/// The state of lowering while it inlines a call: the called function, its variables and its open blocks.
 pub struct InlineFrame {
     /// The definition of the inlined function.
     pub definition: Definition,
@@ -122,7 +122,7 @@ pub fn may_assign(expr: &TreeExpr) -> bool {
     }
 }
 
-/// Returns true if an expression is short and cannot fail: its code may then run speculatively.
+/// Returns true if an expression cannot fail and has no effects: its code may then run speculatively.
 pub fn is_pure(expr: &TreeExpr) -> bool {
     match expr {
         TreeExpr::Line(_, of)
@@ -137,7 +137,7 @@ pub fn is_pure(expr: &TreeExpr) -> bool {
         | TreeExpr::Local(_)
         | TreeExpr::Constant(_) => true,
         TreeExpr::Binary(_, a, b) | TreeExpr::Both(a, b) | TreeExpr::Either(a, b) => is_pure(a) && is_pure(b),
-        // A speculative evaluation would let all items reach a barrier that only some items should reach.
+        // A barrier or subgroup operation must run only in the items (GPU threads) that the source selects.
         TreeExpr::Call(name, parts) => {
             *name != "barrier" && !name.starts_with("lanes_") && parts.iter().all(is_pure)
         }

@@ -5,8 +5,8 @@ use crate::layout::{Layout, LayoutField};
 use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
 
-/// Limit for 32-bit arithmetic on positions. It suffices if the result, and each array that items read by
-/// position, have fewer elements.
+/// Number of elements below which kernels compute positions with 32 bits. The limit applies to the result,
+/// and to each array that items (GPU threads) read by position.
 pub const SHORT_MAX: u64 = 1 << 30;
 /// Maximum number of scalars in an element of a parameter with a constant boundary value, because the launch
 /// passes each scalar of the constant as a parameter.
@@ -64,7 +64,7 @@ pub enum ScalarSource {
     Groups(GroupPart),
 }
 
-/// A scalar from which the kernel computes the number of a group in the whole launch, along one axis.
+/// A scalar from which the kernel computes a group's (thread block's) number in the launch, along one axis.
 ///
 /// A device executes a launch in several runs (parts). The group with the number `g` in its run has the
 /// number `q = First + g` in the launch. If the launch variant [is striped](LaunchVariant::is_striped), the
@@ -95,7 +95,7 @@ pub enum GroupPart {
     Offset,
 }
 
-/// A property of one axis of the result, which a launch passes as a scalar. The result consists of tiles.
+/// A property of one axis of the result, which a launch passes to the kernel as a scalar.
 ///
 /// ```
 /// use vmarray_kernel::{At, AxisPart, Own, ScalarSource, kernel, lower};
@@ -141,7 +141,7 @@ impl AxisPart {
     ];
 }
 
-/// A property of an array that items read by position, which a launch passes as a scalar.
+/// A property of an array that items (GPU threads) read by position; a launch passes it as a scalar.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, ScalarSource, StencilPart, Window, kernel, lower};
@@ -197,20 +197,19 @@ pub struct LaunchVariant {
     /// True if the pages are striped over several channels (shares of devices), and each run (part of the
     /// launch) has only the groups of one channel. The group numbers in a run then have gaps.
     pub is_striped: bool,
-    /// True if the kernel stores the values that items return.
+    /// True if the kernel stores the values that items (GPU threads) return.
     pub returns: bool,
-    /// True if items can read the old value of an element before they write it, in a result with tiled
-    /// groups.
+    /// True if groups compute tiles, and items (GPU threads) may read an element before they write it.
     pub keeps: bool,
-    /// Indices of the `Append` parameters whose elements the kernel stores with the item's index [in
-    /// front](numbered), so that the launch can sort them in item order.
+    /// Indices of the `Append` parameters whose elements the launch sorts by the item (GPU thread) that
+    /// appended them. The kernel stores the item's index [in front](numbered) of such an element.
     pub ordered: Vec<usize>,
     /// Boundary modes other than [`Mode::Checked`]: the index of the parameter, the axis, and the mode.
     pub modes: Vec<(usize, usize, Mode)>,
 }
 
 impl LaunchVariant {
-    /// Returns the variant encoded as a number, which the launch passes as a scalar.
+    /// Returns `is_tiled`, `is_part` and `is_short` as bits of a number, which the launch passes as a scalar.
     #[must_use]
     pub fn number(&self) -> u64 {
         u64::from(self.is_tiled) | u64::from(self.is_part) << 1 | u64::from(self.is_short) << 2
@@ -246,8 +245,8 @@ impl LaunchVariant {
     }
 }
 
-/// Returns the layout of a struct with an item's index and an element of the layout `of`. If a launch sorts
-/// appended elements in item order, the kernel stores them in this layout.
+/// Returns the layout of a struct with an item's (GPU thread's) index and an element of the layout `of`. If a
+/// launch sorts appended elements in item order, the kernel stores them in this layout.
 ///
 /// Its size is a multiple of 8 bytes.
 #[must_use]

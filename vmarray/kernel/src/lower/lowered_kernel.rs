@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::views::{ParameterInfo, ParameterKind};
 use backend_api::kernel::{Body, Op, Report};
 
-/// A lowered kernel: the body that devices run, and the source of each argument that a launch passes to it.
+/// A lowered kernel: the code that devices run, and the source of each argument that a launch passes.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, kernel, lower};
@@ -30,9 +30,9 @@ pub struct LoweredKernel {
     pub parameters: Vec<ParameterInfo>,
     /// The source from which a launch takes each scalar parameter of the body.
     pub scalars: Vec<ScalarSource>,
-    /// For each view of the body, the index of the kernel parameter in [`parameters`](Self::parameters) from
-    /// which it comes. A view of [returned values](crate::lower_returning) comes from no parameter; its entry
-    /// is the length of `parameters`.
+    /// For each view (array) of the body, the index in [`parameters`](Self::parameters) of the kernel
+    /// parameter that it belongs to. For a view of [returned values](crate::lower_returning), the length of
+    /// `parameters`.
     pub views: Vec<usize>,
     /// The source from which a launch takes the contents of each table of the body.
     pub tables: Vec<TableSource>,
@@ -71,7 +71,7 @@ impl std::fmt::Display for SourcePlace {
 }
 
 impl LoweredKernel {
-    /// Returns the source location of an operation that may fail. `site` is its number in a [`Report`].
+    /// Returns the source location of the operation with the number `site` in a [`Report`], if known.
     #[must_use]
     pub fn place_of(&self, site: u32) -> Option<SourcePlace> {
         let at = self.places.binary_search_by_key(&site, |(site, _)| *site).ok()?;
@@ -103,8 +103,8 @@ impl LoweredKernel {
         let kind = parameter.map(|parameter| &self.parameters[parameter].kind);
         let next = parameter.and_then(|parameter| self.parameters.get(parameter + 1));
         match kind {
-            // For row `i`, the kernel first loads its end, from index `i + 1` of the starts. So a failed load
-            // at `i + 1` means that row `i` does not exist.
+            // For row `i`, the kernel first loads the row's end, from index `i + 1` of the starts. So a
+            // failed load at `i + 1` means that row `i` does not exist.
             _ if next.is_some_and(|next| matches!(next.kind, ParameterKind::Rows(_))) => {
                 let row = if report.detail == u64::MAX { u64::MAX } else { report.detail.wrapping_sub(1) };
                 row.into()
@@ -116,8 +116,8 @@ impl LoweredKernel {
         }
     }
 
-    /// Returns the contents of all tables of a launch, in bytes. `values` returns the bits of all scalars of
-    /// the parameter with the given index.
+    /// Returns the contents of all constant tables of a launch, as bytes. `values` returns the bits of all
+    /// scalars of the parameter with the given index.
     #[must_use]
     pub fn table_bytes<'v>(&self, values: impl Fn(usize) -> &'v [u64]) -> Vec<u8> {
         let mut bytes = vec![0; self.body.table_bytes() as usize];

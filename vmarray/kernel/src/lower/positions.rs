@@ -78,7 +78,7 @@ impl Lower {
 
     /// Sets the item's index along an axis, in the type that kernels use.
     fn has_place(&mut self, axis: usize, at: ScalarOperand) {
-        // Copy the number to a new register, because another axis may use the same register.
+        // Copy `at` to a new register, because another axis may use the register of `at`.
         let (seen, of) = (self.new_register(PLACE), self.register(at));
         let op =
             if self.type_of(at) == PLACE { Op::Copy { to: seen, of } } else { Op::Cast { to: seen, of } };
@@ -393,7 +393,7 @@ impl Lower {
             }
             for (axis, (_, extent, _)) in axes.iter().enumerate() {
                 let own = || edges.iter().zip(&positions).filter(|(edge, _)| edge.axis == axis);
-                // If the smallest and the largest index are within bounds, so are all between them.
+                // If the smallest and the largest position are within bounds, all positions between are, too.
                 let ends = [own().min_by_key(|own| own.0.by), own().max_by_key(|own| own.0.by)];
                 for (_, position) in ends.into_iter().flatten() {
                     let outside = self.binary(Binary::Le, *extent, *position);

@@ -10,7 +10,7 @@ const fn number(of: u64) -> ScalarOperand {
 }
 
 impl Lower {
-    /// Lowers the computation of the number of rows of a view.
+    /// Lowers the computation of the number of rows of the ragged array `view`.
     pub fn row_count(&mut self, view: usize) -> ScalarOperand {
         let starts = self.views[view].starts.unwrap_or(view);
         let parameter = self.views[starts].parameter;
@@ -24,25 +24,25 @@ impl Lower {
         let Some(starts) = self.views[view].starts else {
             return Err(self.unexpected("rows of this argument"));
         };
-        // Load the row's end before its start: for a missing row `i`, the first failure is then at `i + 1`.
+        // Load the row's end first. For a missing row `i`, the first failed load is then always at `i + 1`.
         let after = self.binary(Binary::Add, row, number(1));
         let end = self.view_element(starts, Some(after));
         let end = self.operand(&end)?;
         let start = self.view_element(starts, Some(row));
         let start = self.operand(&start)?;
-        // The program's array of starts may descend, so clamp the end to the start.
+        // The starts come from the program, so a row's end may be below its start: clamp it.
         let end = self.binary(Binary::Max, end, start);
         let len = self.binary(Binary::Sub, end, start);
         Ok((start, len))
     }
 
-    /// Lowers the computation of the length of a row.
+    /// Lowers the computation of the length of row `row` of the ragged array `view`.
     pub fn row_len(&mut self, view: usize, row: ScalarOperand) -> Result<LoweredValue> {
         let (_, len) = self.row(view, row)?;
         Ok(LoweredValue::scalar(Type::U64, len))
     }
 
-    /// Lowers a read of an element of a row.
+    /// Lowers a read of an element of row `row` of the ragged array `view`.
     pub fn row_element(
         &mut self,
         view: usize,

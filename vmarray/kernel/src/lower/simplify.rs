@@ -9,8 +9,8 @@ const REGISTERS_MAX: u32 = 256;
 /// Simplifies a lowered body: replaces arrays with constant indices by registers, inlines blocks without a
 /// break, propagates copies, and drops operations whose results are unused and `removable`.
 ///
-/// Writes of a literal to the register `marker` mark source lines. The function removes these writes. For
-/// each, it returns the number of the next operation and the literal.
+/// A write of a literal to the register `marker` marks a source line. The function removes these writes. For
+/// each removed write, it returns the number of the next operation, and the literal.
 pub fn simplify(body: &mut Body, mut removable: Vec<bool>, marker: Option<Reg>) -> Vec<(u32, u64)> {
     let literals = literals(&body.code);
     arrays_to_registers(body, &literals, &mut removable);

@@ -41,7 +41,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Adds the tables of an array parameter, one for each scalar of an element, and returns them.
+    /// Adds a table for each scalar in an element of the array parameter `parameter`, and returns the tables.
     pub fn parameter(&mut self, parameter: usize, layout: &Layout) -> Node {
         self.node(layout, (0..layout.scalars()).collect(), &mut |positions| TableSource::Parameter {
             parameter,
@@ -49,7 +49,7 @@ impl Tables {
         })
     }
 
-    /// Returns the tables of a constant array; equal arrays share their tables.
+    /// Returns the tables of a constant array of the type `layout`; equal arrays share their tables.
     pub fn of_constant(&mut self, layout: &Layout, values: &[u64]) -> Node {
         self.node(layout, (0..layout.scalars()).collect(), &mut |positions| {
             TableSource::Constant(positions.into_iter().map(|position| values[position]).collect())
@@ -89,7 +89,7 @@ impl Tables {
         }
     }
 
-    /// Returns an element of a table if its contents are known during lowering.
+    /// Returns element `at` of a table; `None` if a launch provides the table, or the index is too large.
     pub fn constant(&self, table: u16, at: u64) -> Option<u64> {
         match &self.tables.get(usize::from(table))?.1 {
             TableSource::Constant(values) => values.get(usize::try_from(at).ok()?).copied(),
@@ -116,9 +116,9 @@ impl Tables {
     }
 }
 
-/// Reads the bits of all scalars of an array parameter from the bytes of a launch's tables, beginning at
-/// `offset`, and advances `offset`. The tables of parameters come in the order of the parameters, before the
-/// tables of constants.
+/// Returns the bits of all scalars of an array parameter with the type `layout`. Reads them at `offset` from
+/// `bytes`, the contents of a launch's constant tables, and moves `offset` behind them. The tables of
+/// parameters come first, in the order of the parameters.
 pub fn table_values(layout: &Layout, bytes: &[u8], offset: &mut usize) -> Vec<u64> {
     let mut tables = Tables::default();
     tables.parameter(0, layout);

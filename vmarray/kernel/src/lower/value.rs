@@ -44,7 +44,7 @@ pub enum Node {
     Allocated(Box<Allocated>),
 }
 
-/// Elements that an item has allocated in its private heap.
+/// Elements that an item (GPU thread) has allocated in its private heap.
 #[derive(Clone, Debug)]
 pub struct Allocated {
     /// Address of the first element in the private heap.
@@ -80,10 +80,10 @@ pub struct ElementIndex {
 pub struct LoweredValue {
     pub layout: Layout,
     pub node: Node,
-    /// The index of the array's, table's, view's or private heap's element that contains the value; `None` if
-    /// the value is stored elsewhere.
+    /// The index of the element that contains the value, in an array, a table, a view or the private heap;
+    /// else `None`.
     pub index: Option<ElementIndex>,
-    /// True if this refers to a storage location, and is not a copy of its value.
+    /// True if this is a reference to a storage location, not a copy of the value there.
     pub is_reference: bool,
     /// True if other code may change the arrays that store the value.
     pub is_shared: bool,
@@ -97,7 +97,7 @@ impl LoweredValue {
         Self::new(Layout::Scalar(of), Node::Leaf(Leaf::Value(operand)))
     }
 
-    /// Creates a value that does not share its storage with another value.
+    /// Creates a value with all flags false and no index.
     pub const fn new(layout: Layout, node: Node) -> Self {
         Self { layout, node, index: None, is_reference: false, is_shared: false, is_fresh: false }
     }
@@ -112,7 +112,7 @@ impl LoweredValue {
         Self { is_shared: false, is_fresh: true, ..self }
     }
 
-    /// Returns the part `number` of a tuple or struct.
+    /// Returns part `number` of a tuple or struct; `None` for other values, or if this part does not exist.
     pub fn part(&self, number: usize) -> Option<Self> {
         let Node::Parts(parts) = &self.node else { return None };
         let layout = (*self.layout.parts().get(number)?).clone();
@@ -126,7 +126,7 @@ impl LoweredValue {
 }
 
 impl Node {
-    /// Returns the storage location of the first scalar.
+    /// Returns the storage location of the first scalar; `None` if the value has no scalars.
     pub fn first(&self) -> Option<&Leaf> {
         match self {
             Self::Leaf(leaf) => Some(leaf),
@@ -157,7 +157,8 @@ impl Node {
         }
     }
 
-    /// Returns the storage locations of an element of a view: one field for each scalar.
+    /// Returns the storage locations of a value at byte `offset` of an element in `view`: one for each
+    /// scalar.
     pub fn of_element(layout: &Layout, view: u16, offset: usize) -> Self {
         Self::in_memory(layout, offset, &|of, offset| Leaf::Field(of, view, offset))
     }

@@ -26,7 +26,7 @@ impl Lower {
         }
     }
 
-    /// Returns the scalar of a number or bool, and loads it if necessary; an error for other values.
+    /// Returns the scalar of a number or bool, loaded if necessary; returns an error for other values.
     pub fn operand(&mut self, value: &LoweredValue) -> Result<ScalarOperand> {
         let Node::Leaf(leaf) = &value.node else {
             return Err(self.error(
@@ -114,7 +114,7 @@ impl Lower {
         self.register(at)
     }
 
-    /// Lowers a read of an element of an array.
+    /// Lowers a read of element `at` of the array `of`.
     pub fn element(&mut self, of: &LoweredValue, at: ScalarOperand) -> Result<LoweredValue> {
         let (Node::Array(len, element), Layout::Array(layout, _)) = (&of.node, &of.layout) else {
             return Err(self.error(ErrorKind::Unsupported, "only arrays can be indexed".into()));
@@ -168,13 +168,13 @@ impl Lower {
         Ok(value(Some(ElementIndex { at: flat, len: outer.len * len, check }), node))
     }
 
-    /// Lowers a read of an element of an array of arrays.
+    /// Lowers a read of an element of nested arrays: `at` has an index for each level, from the outermost in.
     pub fn element_of(&mut self, of: &LoweredValue, at: &[ScalarOperand]) -> Result<LoweredValue> {
         at.iter().try_fold(of.clone(), |of, at| self.element(&of, *at))
     }
 
-    /// Loads the scalars of a value, and returns the value with the loaded scalars. Does not load arrays that
-    /// code can access without an index.
+    /// Loads the scalars of a value, and returns the value with the loaded scalars. Arrays in the value stay
+    /// references unless they are part of an indexed element.
     pub fn settled(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         match &value.node {
             Node::Leaf(_) => {
@@ -208,7 +208,7 @@ impl Lower {
         }
     }
 
-    /// Returns a value that keeps its contents after later assignments; copies the value if necessary.
+    /// Returns a value that later assignments do not change. Copies `value` if necessary.
     pub fn kept(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let value = self.settled(value)?;
         self.kept_settled(value)
@@ -280,7 +280,7 @@ impl Lower {
         })
     }
 
-    /// Allocates group memory, which the group's items share during the group's whole lifetime.
+    /// Allocates an array of `axes` axes in group memory (shared memory in CUDA).
     pub fn group_place(&mut self, layout: &Layout, axes: usize) -> Result<LoweredValue> {
         let first = self.arrays.len();
         let (mut len, mut of) = (1, layout);
@@ -288,8 +288,8 @@ impl Lower {
             let Layout::Array(inner, extent) = of else { break };
             (len, of) = (len * extent, inner);
         }
-        // Allocate new arrays for the value: existing arrays are private to an item, and lowering cannot turn
-        // them into group memory.
+        // Allocate new arrays: existing arrays are private to an item (GPU thread), and cannot become group
+        // memory.
         let place = self.place(layout, 0)?;
         for (array, _) in &mut self.arrays[first..] {
             array.space = Space::Group;
@@ -300,7 +300,7 @@ impl Lower {
         Ok(LoweredValue { is_reference: true, ..place })
     }
 
-    /// Returns the number of elements of an array: over all axes if it is group memory, else `len`.
+    /// Returns the number of elements of the array `of`: over all axes for group memory, else `len`.
     pub fn len_of(&self, of: &LoweredValue, len: usize) -> usize {
         match of.node.first() {
             Some(Leaf::Element(_, array)) if of.index.is_none() => {
@@ -310,11 +310,11 @@ impl Lower {
         }
     }
 
-    /// Lowers an allocation of `len` elements in the item's private heap.
+    /// Lowers an allocation of `len` elements of a type in the private heap of an item (GPU thread).
     pub fn allocated(&mut self, layout: Layout, len: ScalarOperand) -> Result<LoweredValue> {
         let len = self.kept_operand(len)?;
         let most = ScalarOperand::Constant(Type::U64, u64::from(u32::MAX));
-        // Clamp the length: larger lengths exceed the heap anyway, but their byte count might overflow.
+        // Clamp the length, because its byte count must not overflow. Larger lengths exceed the heap anyway.
         let counted = self.binary(Binary::Min, len, most);
         let bytes =
             self.binary(Binary::Mul, counted, ScalarOperand::Constant(Type::U64, layout.bytes() as u64));
@@ -332,8 +332,8 @@ impl Lower {
         })
     }
 
-    /// Lowers an access to an element in the private heap. The lowered code reports an index out of bounds,
-    /// and computes an address outside of the private heap for it.
+    /// Lowers an access to element `at` of an allocation in the private heap. For an index out of bounds, the
+    /// lowered code reports the error, and computes an address outside of the heap.
     pub fn allocated_element(&mut self, of: &Allocated, at: ScalarOperand) -> Result<LoweredValue> {
         let at = self.kept_operand(at)?;
         let inside = self.binary(Binary::Lt, at, of.len);
@@ -360,8 +360,8 @@ impl Lower {
         Ok(place.fresh())
     }
 
-    /// Allocates the storage of a variable with this initial value. If no other value uses the initial
-    /// value's arrays, the variable takes them over.
+    /// Allocates the storage of a variable, and initialises it with `value`. The variable takes over the
+    /// arrays of `value` if no other value uses these arrays.
     pub fn variable(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let value = self.settled(value)?;
         let node = self.variable_node(&value)?;
@@ -384,7 +384,7 @@ impl Lower {
         }
     }
 
-    /// Lowers an assignment of a value to a storage location. The two must not share storage.
+    /// Lowers an assignment of `value` to the location `place`. They must not overlap in storage.
     pub fn assign(&mut self, place: &LoweredValue, value: &LoweredValue) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {

@@ -2,13 +2,13 @@
 
 use crate::lower::AxisPart;
 
-/// One axis of a stored array, and the range of a launch's items along it. The array is stored in tiles with
-/// contiguous elements; in row-major storage, a tile has one element.
+/// One axis of a stored array, and the range of a launch's items (GPU threads) along the axis. The array is
+/// stored in tiles with contiguous elements; in row-major storage, a tile has one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DomainAxis {
-    /// Index of the first item along the axis.
+    /// Index of the first item (GPU thread) along the axis.
     pub start: usize,
-    /// Number of items along the axis.
+    /// Number of items (GPU threads) along the axis.
     pub extent: usize,
     /// Number of tiles of the stored array along the axis.
     pub tiles: usize,
@@ -17,13 +17,13 @@ pub struct DomainAxis {
 }
 
 impl DomainAxis {
-    /// Creates the axis for items of all `extent` indices, in storage without tiles.
+    /// Creates an axis of `extent` elements without tiles, with an item (GPU thread) for each element.
     #[must_use]
     pub const fn whole(extent: usize) -> Self {
         Self { start: 0, extent, tiles: extent, tile: 1 }
     }
 
-    /// Returns the property `part` of the axis, as the launch passes it to the kernel.
+    /// Returns a property of the axis, which launches pass to kernels; `is_short`: see [`Divisor::of`].
     #[must_use]
     pub fn scalar(&self, part: AxisPart, is_short: bool) -> u64 {
         let divisor = |of: usize| Divisor::of(of.max(1) as u64, is_short);
@@ -65,14 +65,14 @@ impl Divisor {
     }
 }
 
-/// The domain of a launch: the range of its items along each axis of the result.
+/// The domain of a launch: the range of its items (GPU threads) along each axis of the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Domain<const N: usize> {
     axes: [DomainAxis; N],
     pub extents: [usize; N],
     tile_len: usize,
     is_tiled: bool,
-    /// True if the launch covers only a part of the result, so that some stored elements have no item.
+    /// True if the launch covers only a part of the result: some elements then have no item (GPU thread).
     pub is_part: bool,
 }
 
@@ -119,7 +119,7 @@ impl<const N: usize> Domain<N> {
     }
 }
 
-/// A cursor that computes the positions of consecutive items along the axes.
+/// A cursor that computes the positions of consecutive items (GPU threads) along the axes.
 #[derive(Debug)]
 pub struct PlaceCursor<const N: usize> {
     pub domain: Domain<N>,
@@ -135,7 +135,7 @@ impl<const N: usize> PlaceCursor<N> {
     #[inline(always)]
     pub fn position(&mut self, number: usize) -> [usize; N] {
         let along = self.position[N - 1].wrapping_add(1);
-        // If this item follows the previous one along the last axis, only the last index changes.
+        // If this element follows the previous element along the last axis, only the last index changes.
         if number == self.next && !self.domain.is_tiled && along < self.domain.extents[N - 1] {
             self.position[N - 1] = along;
         } else {
@@ -145,7 +145,7 @@ impl<const N: usize> PlaceCursor<N> {
         self.position
     }
 
-    /// Returns true if the stored element with this number has an item in the launch.
+    /// Returns true if the launch has an item (GPU thread) for the stored element `number`.
     #[inline(always)]
     pub fn has(&mut self, number: usize) -> bool {
         let position = self.position(number);

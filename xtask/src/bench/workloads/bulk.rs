@@ -30,8 +30,8 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
     let page = size(array.page_len() * size_of::<T>());
     let name = |what: &str, threads: usize| format!("bulk/{what}/{}/{page}/t{threads}", T::SIZE);
     let chunk = CHUNK_BYTES / size_of::<T>();
-    // Measure all reads before the writes, because a write stores the expected values only at the ends of its
-    // pieces.
+    // Measure all reads before the writes: reads check the ends of their pieces, but writes store the
+    // expected values only at the ends of the writes' pieces.
     for threads in setup.thread_counts(false) {
         bench.row(name("read", threads), Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || read(&array, threads, chunk))?;
@@ -56,7 +56,7 @@ fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// Measures reads by several threads. Each thread reads its part into its buffer, piece by piece.
+/// Measures reads: each of the `threads` threads reads its part of the array in pieces of `chunk` elements.
 pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
     by_pieces(array, threads, chunk, |start, buffer| {
         array.read(start, buffer)?;
@@ -65,8 +65,8 @@ pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -
     })
 }
 
-/// Measures writes by several threads. Each thread writes its part from its buffer, piece by piece. The first
-/// and the last element of each piece get the values of their indices.
+/// Measures writes by `threads` threads. Each thread writes its part of the array in pieces of `chunk`
+/// elements. Only the first and last element of each piece get the values of their indices.
 pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
     by_pieces(array, threads, chunk, |start, buffer| {
         let last = buffer.len() - 1;

@@ -132,7 +132,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     })
 }
 
-/// Measures arrays whose devices are files of the type `D`.
+/// Measures the workloads of `family` on the array that `make` creates, whose devices are files (`D`).
 pub fn measure<D: Device>(
     bench: &mut Bench,
     family: &str,

@@ -22,7 +22,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     one::<Block>(bench, Some(1), 100, true)
 }
 
-/// Measures calls of `step` with random indices, by several threads for some time.
+/// Measures calls of `step` with random indices below `len`, by `threads` threads for `seconds` seconds.
 pub fn at_random(
     threads: usize,
     seconds: f64,

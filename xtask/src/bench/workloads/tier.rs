@@ -40,7 +40,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         (true, false) | (false, true) => 1 << 30,
         (false, false) => 8 << 30,
     };
-    // Use a power of two, so that a permutation of the indices spreads the frequent elements over all pages.
+    // Use a power of two: a multiplication modulo it then scatters the frequent elements over all pages.
     let usable = setup.devices.iter().map(|device| Ok(device.memory()?.usable_bytes as usize));
     let usable = usable.sum::<Result<usize>>()?;
     let bytes = usable.saturating_mul(2).min(most);
@@ -85,8 +85,8 @@ fn spread(bench: &mut Bench, path: &Path, bytes: usize, spread: (&str, Option<f6
     let threads = |threads: usize, seconds: f64, get: &(dyn Fn(usize) -> Result<()> + Sync)| {
         on_threads(threads, |thread| {
             until(seconds, 16, || {
-                // Continue where the previous repetition ended, so that each contender (array or other
-                // software) reads other elements.
+                // Continue in the list where the previous repetition ended, so that repetitions read
+                // different elements.
                 let at = next[thread].fetch_add(1, Ordering::Relaxed);
                 get(lists[thread][at % DRAWN])
             })
