@@ -280,8 +280,8 @@ impl Core {
         let (numpy, given) = (py.import("numpy")?, PyDict::new(py));
         given.set_item("copy", false)?;
         let of = self.grid(py)?;
-        // Let NumPy raise the error for a shape with another number of items, even if the reshape needs a
-        // copy.
+        // First reshape a template, so that NumPy raises its error for a shape with another number of items,
+        // even if the reshape needs a copy.
         let template = numpy
             .getattr("broadcast_to")?
             .call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;

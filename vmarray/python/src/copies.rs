@@ -16,7 +16,7 @@ const RUN_BYTES: usize = 4096;
 const SPAN_BYTES: usize = 64 << 20;
 /// Most bytes read for each byte wanted.
 const SPAN_TIMES: usize = 8;
-/// Maximum number of items that one list of item starts holds.
+/// Maximum number of items in one list of items for a read or write.
 pub const LISTED: usize = 1 << 20;
 
 /// Copies the items of a view, in C order, to memory of the same size.

@@ -64,7 +64,7 @@ fn opened(filter: &str) -> Result<Vec<Arc<AnyDevice>>> {
     Ok(if filter.is_empty() { vmarray::devices()? } else { Discovery::new().select(filter)?.open()? })
 }
 
-/// Returns the default devices, or the devices that a filter selects.
+/// Returns the devices that `filter` selects; the default devices if `filter` is empty.
 #[pyfunction]
 #[pyo3(signature = (filter = ""))]
 pub fn devices(py: Python<'_>, filter: &str) -> PyResult<Vec<Device>> {

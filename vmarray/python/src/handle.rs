@@ -51,7 +51,7 @@ pub struct Export {
 impl Drop for Export {
     fn drop(&mut self) {
         if self.handle.process == std::process::id() {
-            // Ignore errors, because the next use of the device reports them too.
+            // Wait for the other package. Ignore errors, because the next use of the device reports them.
             let addresses = self.handle.options.devices.iter().filter_map(|device| device.addresses());
             addresses.for_each(|addresses| drop(addresses.synchronize()));
         }

@@ -61,7 +61,7 @@ pub enum Node {
     },
 }
 
-/// Size of an expression; a too large expression is computed and does not stay pending.
+/// Size of an expression. An expression that is too large is computed at once, and does not stay pending.
 #[derive(Clone, Copy, Default)]
 pub struct Size {
     instructions: usize,
@@ -231,7 +231,7 @@ impl Lazy {
         lazy
     }
 
-    /// Creates a pending selection: the items at which a mask of the same shape is true.
+    /// Creates a pending selection: the items of `value` at which `mask` is true, both of the shape `of`.
     pub fn selection(
         value: Arc<Node>,
         mask: Arc<Node>,

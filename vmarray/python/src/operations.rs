@@ -77,7 +77,7 @@ impl Operation {
 }
 
 impl Operation {
-    /// Returns an approximate maximum number of instructions, including conversions of operands.
+    /// Returns about the maximum number of instructions for operands of `kind`, with their conversion.
     pub fn instructions(self, kind: Kind) -> usize {
         use Operation as O;
         match self {

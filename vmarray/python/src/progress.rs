@@ -16,9 +16,9 @@ const BYTES_MIN: usize = 16 << 20;
 /// Time between two checks for signals.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Runs `work`, which processes `bytes` bytes, on another thread, without Python's lock; see
-/// `vmarray.progress`. The calling thread waits and handles signals, because Python does so only in the main
-/// thread.
+/// Runs `work`, which processes `bytes` bytes, without Python's lock; see `vmarray.progress`. Long work, or
+/// work with a callback, runs on another thread. Meanwhile the calling thread handles signals, because Python
+/// does so only in the main thread.
 pub fn run_with_progress<T: Send>(
     py: Python<'_>,
     bytes: usize,

@@ -374,7 +374,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         raise ours
 
     def _raise_as_numpy(self, key: Any, value: Any) -> None:
-        """Repeats a failed write on a NumPy array of this shape without memory, so that NumPy raises its error."""
+        """Repeats a failed write on a NumPy array of this shape, so that NumPy raises its error. Skips large arrays."""
         arrays = [one for one in (key, value) if isinstance(one, Array)]
         if self.size > _REPEATED_MAX or any(one.nbytes > _REPEATED_MAX for one in arrays):
             return
@@ -405,7 +405,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             key, has_ellipsis = _indexing.plain(key), any(one is Ellipsis for one in key)
             view = Array._of(self._core.basic(key if has_ellipsis else (*key, Ellipsis)))
             if not has_ellipsis and not view.shape and len(key) == self.ndim + key.count(None) and np.ndim(value):
-                # Let NumPy reject an array as a single item, or warn.
+                # Let NumPy convert the array to a single item: NumPy raises an error, or warns.
                 item = np.empty(1, self.dtype)
                 item[0] = np.asarray(value) if isinstance(value, Array) else value
                 value = item[0]

@@ -72,8 +72,8 @@ def _copied(values: Any, copies: list[tuple[Any, Array]]) -> Any:
 
 
 def wrapped(result: Any, options: dict[str, Any], copies: list[tuple[Any, Array]]) -> Any:
-    """Converts NumPy's results to arrays of this package. If NumPy returns an operand, the result is the operand
-    itself.
+    """Converts NumPy's results to arrays of this package, with `options`. If NumPy returns one of the `copies`, the
+    result is the operand itself.
     """
     if isinstance(result, np.ndarray):
         operand = next((array for copy, array in copies if copy is result), None)

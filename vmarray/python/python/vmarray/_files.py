@@ -133,7 +133,7 @@ def _zarr() -> Any:
 
 
 def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
-    """Returns a function that creates a ``zarr`` array; the arguments are parameters of ``zarr.create_array``."""
+    """Returns ``zarr.create_array`` with the parameters `given`, and with checksums of chunks if requested."""
     for name in ("shape", "dtype", "data"):
         if name in given:
             raise TypeError(f"the written array determines its {name}; leave `{name}` out")

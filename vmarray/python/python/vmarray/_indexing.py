@@ -86,7 +86,7 @@ def _parts(key: tuple[Any, ...], shape: tuple[Any, ...]) -> list[Any]:
 def positions(
     key: tuple[Any, ...], shape: tuple[Any, ...], strides: tuple[Any, ...], offset: int
 ) -> np.ndarray[Any, Any]:
-    """Offsets in bytes of the items that a key with arrays of integers or bools selects."""
+    """Byte offsets of the items that a key with arrays selects, if the first item of the array is at `offset`."""
     parts = _parts(key, shape)
     axis = 0
     # `plain` has an entry for each part of the key: None, Ellipsis, byte offsets of a slice, or `advanced` for arrays.

@@ -381,7 +381,7 @@ class Kernel:
         arrays = [_array.asarray(one, **_array._options_like(*arguments)) if np.ndim(one) else one for one in arguments]
         arrays = [one.item() if isinstance(one, (Array, np.ndarray)) and not one.ndim else one for one in arrays]
         shape = np.broadcast_shapes(*(one.shape for one in arrays if isinstance(one, Array)))
-        # First run the kernel with placeholders, to find the neighbours that it reads.
+        # First run the kernel with placeholders, to find the neighbours that the kernel reads.
         asked: set[tuple[Any, ...]] = {(0,) * len(shape)}
 
         def sample(array: Array) -> _Neighbours:
@@ -473,7 +473,7 @@ class Kernel:
         """Computes the results in `box`, near an edge, from copies padded by the widths `borders`, as `beyond` says."""
         mode, fill = beyond
         wide = _wide(box, borders)
-        # If every item of a large array is near an edge, let the devices pad the whole array instead.
+        # If every item of a large array is near an edge, pad the array on the devices instead of in RAM.
         is_whole = math.prod(wide) > _AT_ONCE and all(map(operator.eq, map(len, box), shape))
         places = [] if is_whole else [
             _BEYOND[mode](np.arange(of.start - before, of.stop + after), extent)

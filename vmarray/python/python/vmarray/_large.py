@@ -28,7 +28,7 @@ def _line(value: Any, *others: Any) -> Array:
 
 
 def _small(*values: Any) -> tuple[np.ndarray[Any, Any], ...]:
-    """Copies in RAM of operands that must be small."""
+    """Copies of operands in RAM. Raises `NotOnDevices` if the operands are large."""
     if sum(one.nbytes for one in values if isinstance(one, Array)) > max(1 << 20, _dispatch.RAM_BYTES_MAX):
         raise NotOnDevices
     return tuple(np.asarray(one) for one in values)

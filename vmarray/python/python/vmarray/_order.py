@@ -249,7 +249,7 @@ class Groups:
         keys = _array.asarray(keys)
         if keys.ndim != 1:
             raise ValueError(f"keys must have one axis, not {keys.ndim}")
-        # Map the keys to unsigned 64-bit numbers in the same order.
+        # Map the keys to unsigned 64-bit numbers in the order of the keys, because devices group only such numbers.
         if keys.dtype.kind in "bu":
             numbers = keys.astype(np.uint64)
         elif keys.dtype.kind == "i" and keys.dtype.isnative:
@@ -281,7 +281,7 @@ class Groups:
         if values.shape != (self._len,):
             raise ValueError(f"values must have the shape {(self._len,)} of the keys, not {values.shape}")
         if what != "sum" and values.dtype.kind == "f":
-            # Devices ignore NaNs in minima and maxima, unlike NumPy; so use them only without NaNs.
+            # Devices ignore NaNs in minima and maxima, unlike NumPy. So use devices only without NaNs.
             is_whole = values._core.reduce("first_nan") is None
         else:
             is_whole = True

@@ -91,7 +91,7 @@ def _matmul(a: Array, b: Array, kind: np.dtype[Any]) -> Any:
 
 def _with_vector(name: str, matrix: int | None) -> Callable[..., Any]:
     """Returns the implementation of ``vecdot``, ``matvec`` or ``vecmat``; `matrix` is the index of the matrix
-    operand."""
+    operand, or None if both operands are vectors."""
 
     def work(a: Array, b: Array, kind: np.dtype[Any]) -> Any:
         if min(a.ndim - (matrix == 0), b.ndim - (matrix == 1)) < 1:
@@ -259,7 +259,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 def _contracted(
     a: Array, b: Array, of_a: list[int], of_b: list[int], kind: np.dtype[Any], is_number: bool = True
 ) -> Any:
-    """Sums products along pairs of axes. In the result, the other axes of `a` precede those of `b`."""
+    """Sums products along the pairs of axes `of_a` and `of_b`. In the result, other axes of `a` come first."""
     rows = [axis for axis in range(a.ndim) if axis not in of_a]
     columns = [axis for axis in range(b.ndim) if axis not in of_b]
     shape = [a.shape[axis] for axis in rows] + [b.shape[axis] for axis in columns]
@@ -513,7 +513,7 @@ def _single(array: Array, labels: list[Any], kind: np.dtype[Any], extents: dict[
 
 
 def _reduced(array: Array, labels: list[Any], kept: set[Any], kind: np.dtype[Any]) -> tuple[Array, list[Any]]:
-    """Adds up the items along the axes of labels that are not kept."""
+    """Adds up the items along the axes whose labels are not in `kept`."""
     axes = tuple(axis for axis, label in enumerate(labels) if label not in kept)
     if not axes:
         return array, labels
@@ -524,7 +524,7 @@ def _reduced(array: Array, labels: list[Any], kept: set[Any], kind: np.dtype[Any
 def _pair(
     one: tuple[Array, list[Any]], other: tuple[Array, list[Any]], kept: set[Any], kind: np.dtype[Any], extents: Any
 ) -> tuple[Array, list[Any]]:
-    """Contracts two operands: the sums of products along the labels that are not kept."""
+    """Contracts two operands: sums their products along the labels that are not in `kept`."""
     a, of_a = _reduced(*one, kept | set(other[1]), kind)
     b, of_b = _reduced(*other, kept | set(of_a), kind)
     stack = [label for label in of_a if label in of_b and label in kept]

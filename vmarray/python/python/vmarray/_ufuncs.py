@@ -75,7 +75,7 @@ def _few(operand: Any) -> Any:
 def by_pieces(
     function: Callable[..., Any], inputs: list[Any], shape: tuple[Any, ...], dtypes: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """Calls an element-wise NumPy function piece by piece, and returns its results as new arrays."""
+    """Calls an element-wise NumPy function piece by piece, and returns the results as new arrays of `dtypes`."""
     from . import _array
 
     options = _array._options_like(*inputs)
