@@ -263,7 +263,7 @@ impl Drop for CudaContext {
         if self.is_primary {
             let (left, generation) = LEFT.get();
             if left == self.handle.0.addr() && generation == self.generation {
-                // Do not leave a context current that the program is about to destroy.
+                // The release below may destroy the context, so do not leave the context current.
                 let _ = self.set_current(ContextHandle::NULL);
                 LEFT.set((0, 0));
             }

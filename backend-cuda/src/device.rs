@@ -526,9 +526,9 @@ unsafe impl Device for CudaDevice {
                         .with_bytes(bytes as u64)
                         .with_advice(PIN_ADVICE)
                 };
-                // Check the free RAM: page-locked memory cannot be swapped out, and if it exceeds the free
-                // memory, Linux may kill a process instead of refusing the request. If the amount of free
-                // memory is unknown, let the driver decide.
+                // Check the free RAM, because page-locked memory cannot be swapped out. If it exceeds the
+                // free memory, Linux may kill a process instead of refusing the request. If the free memory
+                // is unknown, let the driver decide.
                 let available = SystemMemory::of_linux().map(|memory| memory.available_bytes);
                 if let Some(available) = available
                     && bytes as u64 > available

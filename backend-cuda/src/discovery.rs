@@ -29,8 +29,8 @@ use crate::nvml;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Card {
-    /// The GPU's index in the driver, the argument of [`CudaDevice::open`](crate::CudaDevice::open). It may
-    /// change from run to run; [`DeviceInfo::identity`] does not.
+    /// The GPU's index in the driver, the argument of [`CudaDevice::open`](crate::CudaDevice::open). The
+    /// index may change from run to run; [`DeviceInfo::identity`] does not.
     pub index: u32,
     /// Name, identity, memory and features of the GPU.
     pub info: DeviceInfo,
@@ -118,9 +118,9 @@ impl Card {
         Ok(MemoryStatus::new(total, free, free.saturating_sub(headroom)))
     }
 
-    /// Returns the GPU's current counters of memory errors. The call loads the driver's library NVML
-    /// (`libnvidia-ml.so.1`, `nvml.dll`) for them. Values that NVML does not report are unknown. An instance
-    /// of a partitioned GPU (MIG) reports for the whole GPU.
+    /// Returns the GPU's current counters of memory errors, from the driver's library NVML
+    /// (`libnvidia-ml.so.1`, `nvml.dll`), which the first call loads. Values that NVML does not report are
+    /// unknown. An instance of a partitioned GPU (MIG) reports for the whole GPU.
     ///
     /// ```
     /// for card in backend_cuda::devices() {

@@ -92,7 +92,7 @@ impl HostRange {
         use memmap2::Advice;
         const HUGE: usize = 2 << 20;
         let room = bytes.max(1).checked_next_multiple_of(HOST_ALIGNMENT).ok_or(StatusCode::OUT_OF_MEMORY)?;
-        // Map more addresses than needed, because the range must begin at a huge page. They cost no memory.
+        // Map more addresses than needed, because the range must begin at a huge page. This costs no memory.
         let spare = if room >= HUGE { HUGE } else { 0 };
         let length = room.checked_add(spare).ok_or(StatusCode::OUT_OF_MEMORY)?;
         let mut mapping = MmapMut::map_anon(length).map_err(|_| StatusCode::OUT_OF_MEMORY)?;

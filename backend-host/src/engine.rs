@@ -22,8 +22,8 @@ use crate::worker::Pool;
 
 type Queue<M> = QueueLane<HostSubmission<M>>;
 
-/// All parts of a device except its memory: handles, queues, threads and host memory. Devices of this crate
-/// and of `vmarray-store` contain one.
+/// All parts of a device except its memory: handles, queues, threads and host memory. Each device of this
+/// crate and of `vmarray-store` contains an engine.
 #[derive(Debug)]
 pub struct Engine<M: Storage> {
     registry: Arc<HandleTable<M, Queue<M>>>,
@@ -36,7 +36,7 @@ pub struct Engine<M: Storage> {
 pub(crate) type EnginePeers<M> = Peers<M, Queue<M>, Pool>;
 
 impl<M: Storage> Engine<M> {
-    /// Creates the engine of a device with at most `threads` worker threads. They start with the first queue.
+    /// Creates the engine of a device with up to `threads` worker threads, which start with the first queue.
     pub fn new(info: DeviceInfo, threads: usize, pinned_max_bytes: u64) -> Self {
         let pool = Self::pool(&info, threads);
         Self::with_pool(info, pool, pinned_max_bytes)
@@ -123,7 +123,7 @@ impl<M: Storage> Engine<M> {
     pub fn release_queue(&self, queue: QueueHandle) {
         if let Ok(lane) = self.registry.queue("release_queue", &queue) {
             lane.end();
-            // Ignore errors of the work here, because the owners of the tickets receive them.
+            // Ignore errors of the work here, because waits for its tickets return them.
             let _ = lane.wait(lane.timeline().newest().value);
             self.registry.end_queue(queue.id(), &lane);
         }
@@ -310,7 +310,7 @@ fn is_used<M>(memory: &mut Arc<M>) -> bool {
 fn leave<M: Storage>(lanes: &[Arc<Queue<M>>], memory: *const ()) {
     for lane in lanes {
         if let Some(value) = lane.last_touching(memory) {
-            // Ignore errors of the work here, because the owners of the tickets receive them.
+            // Ignore errors of the work here, because waits for its tickets return them.
             let _ = lane.wait(value);
         }
     }

@@ -29,7 +29,7 @@ pub(crate) enum HostSubmission<M> {
 }
 
 impl<M: Storage> HostSubmission<M> {
-    /// Creates a submission from a request: checks the request, and looks up its memory in the table.
+    /// Creates a submission: checks `request`, and looks up the request's buffers in the tables of `memory`.
     pub fn new<Q>(memory: &KnownMemory<'_, M, Q>, request: &Request<'_>) -> Result<Self> {
         request.check(memory)?;
         let operation = request.operation();

@@ -116,7 +116,7 @@ pub struct Wiping {
 }
 
 impl Wiping {
-    /// Enables wiping of released memory; it cannot be disabled.
+    /// Enables wiping of released memory. Wiping cannot be disabled again.
     pub fn start(&self) {
         self.is_on.store(true, Ordering::Release);
     }

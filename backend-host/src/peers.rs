@@ -56,7 +56,7 @@ impl<M: Storage, Q, S> Peers<M, Q, S> {
         self.0.write().push(Peer { registry: Arc::downgrade(registry), state: Arc::downgrade(state) });
     }
 
-    /// Removes a device from the list. Afterwards no other device starts to submit work on its memory.
+    /// Removes a device from the list. Then no other device starts to submit work on that device's memory.
     pub fn remove(&self, registry: &Arc<HandleTable<M, Q>>) {
         self.0.write().retain(|peer| !std::ptr::eq(peer.registry.as_ptr(), Arc::as_ptr(registry)));
     }

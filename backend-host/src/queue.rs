@@ -119,7 +119,7 @@ impl<J: Job> QueueLane<J> {
         })
     }
 
-    /// Returns the timeline of completed tickets. Callers may only query it.
+    /// Returns the timeline of completed tickets. Callers may only query the timeline.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }

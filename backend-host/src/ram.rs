@@ -41,7 +41,7 @@ impl Capacity {
 /// Device memory in RAM.
 ///
 /// All accesses use racing copies ([`racy`], or the single-word reads of `racy_word`). So if a mistake in
-/// safe code makes two queues race, they get mixed bytes, but no undefined behaviour. Kernels either load
+/// safe code makes two queues race, they read mixed bytes, but no undefined behaviour. Kernels either load
 /// single words in this way, or copy blocks into private memory that fits the first-level cache, and compute
 /// there with vectorised code.
 #[derive(Debug)]

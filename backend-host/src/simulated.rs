@@ -275,7 +275,7 @@ fn pass<T>(schedule: &Mutex<Schedule>, change: impl FnOnce(&mut Schedule) -> T) 
 
 impl Drop for SimulatedDevice {
     fn drop(&mut self) {
-        // Leave the list first: other devices can then no longer run the remaining work.
+        // Leave the list of devices first, so other devices can no longer run the remaining work.
         self.fabric.iter().for_each(|fabric| fabric.members.remove(&self.registry));
         self.schedule.lock().forget_work();
         self.have_others_leave(&self.registry.remove_all());

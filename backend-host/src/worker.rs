@@ -19,7 +19,7 @@ const LOOKS_MAX: u32 = 20;
 /// several drives.
 const FILES_AT_ONCE: usize = 4;
 
-/// Urgency of a queue's work: determines if its submission wakes a thread.
+/// Urgency of a queue's work: determines if the submission of work wakes a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// Short work, which wakes no thread: a wake-up costs microseconds, more than the work. The thread that
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Returns a pool of at most `threads_max` threads. It starts a thread only when there is work.
+    /// Returns a pool of at most `threads_max` threads. The pool starts a thread only when there is work.
     pub fn new(name: &str, threads_max: usize) -> Arc<Self> {
         let threads = Threads::new(name, threads_max);
         Arc::new(Self { width: threads.threads_max, threads, gate: OnceLock::new(), shared: None })

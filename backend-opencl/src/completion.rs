@@ -72,9 +72,8 @@ impl fmt::Debug for Mark {
 }
 
 impl Mark {
-    /// Creates the mark of the submission with the ticket `value` and the last event `event`. If the driver
-    /// reports a failure, the ticket gets an error of kind `kind`; `verdict` can report a failure of a
-    /// kernel.
+    /// Creates the mark (ticket `value` and last `event`) of a submission. If the driver reports a failure,
+    /// the ticket gets an error of kind `kind`; `verdict` can report a failure of a kernel.
     pub fn new(
         value: u64,
         event: Event,
@@ -124,8 +123,8 @@ impl Mark {
                 }
                 status
             }
-            // The query may have failed for lack of resources while the commands continue, so report them as
-            // pending for a limited time.
+            // The query may have failed for lack of resources while the commands continue, so report the
+            // commands as pending for a limited time.
             Err(refusal) if severity(refusal) != Severity::Lost && !self.is_out_of_patience() => PENDING,
             Err(refusal) => {
                 self.settle(refusal.min(-1), false);
@@ -225,8 +224,8 @@ impl Track {
         self.pending.lock().len()
     }
 
-    /// Returns the mark (event and status) of the submission with this ticket value; `None` if it is known to
-    /// be done.
+    /// Returns the mark (event and status) of the submission with this ticket value; `None` if the submission
+    /// is known to be done.
     pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
         let pending = self.pending.lock();
         let first = pending.front()?.value;

@@ -119,7 +119,7 @@ impl OpenClDevice {
     }
 
     /// Returns true if kernels access pinned host memory in place, as [`OpenClOptions::zero_copy`] requests.
-    /// They can if device and host share memory, or if a trial of NVIDIA's host buffers succeeded when the
+    /// Kernels can if device and host share memory, or if a trial of NVIDIA's host buffers succeeded when the
     /// device was opened.
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {

@@ -129,7 +129,7 @@ impl Buffer {
         empty.with_pieces(core, budget, bytes, whole)
     }
 
-    /// Returns the memory extended to at least `bytes` bytes by further pieces; `None` if it is long enough.
+    /// Returns the memory, extended to at least `bytes` bytes by further pieces; `None` if it is that long.
     pub fn extended(&self, core: &Arc<OpenClCore>, budget: &Budget, bytes: u64) -> Result<Option<Self>> {
         if !check_extend(self.bytes, bytes, self.most).map_err(|error| error.on(&core.info))? {
             return Ok(None);

@@ -134,8 +134,8 @@ impl OpenClQueue {
         }))
     }
 
-    /// Begins a submission to the queue. Other threads cannot submit until it has ended. A later failure of
-    /// the driver is an error of kind `kind` in `operation`.
+    /// Begins a submission to the queue. Other threads cannot submit until the submission has ended. A later
+    /// failure of the driver is an error of kind `kind` in `operation`.
     ///
     /// # Errors
     /// `UnknownHandle` for a queue that was closed, `Lost`.
@@ -179,7 +179,7 @@ impl OpenClQueue {
         };
         self.wait_quietly(newest);
         if self.core.is_lost() && !self.track.is_over(newest) {
-            // Never drop this queue: later releases must find that the end of its work is unknown.
+            // Never drop this queue: later releases of memory must find that its work may continue.
             keep_for_good(Arc::clone(self));
         }
         newest

@@ -138,8 +138,8 @@ impl Matcher {
         block.chunks_exact(self.stride).map(move |element| &element[range.clone()])
     }
 
-    /// Lists the indices of matches in `block` in ascending order; its first element has the index `first`.
-    /// May overwrite the last entry of `into` with an arbitrary value.
+    /// Lists the indices of matches in `block` in ascending order; `first` is the index of the block's first
+    /// element. May overwrite the last entry of `into` with an arbitrary value.
     ///
     /// The method processes contiguous fields in parts, and counts the matches of a part first, because
     /// counting is faster than listing, and most parts have no match.

@@ -175,16 +175,16 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Selects when a registered waker runs. With `true`, it runs when other calls advance the time, for
-    /// tests that call [`advance`](SimulatedDevice::advance). With `false`, the default, the registration of
-    /// a waker advances the time until its ticket is done. Otherwise programs that only wait for wakers would
-    /// sleep for ever.
+    /// Selects when a registered waker runs. With `true`, the waker runs when other calls advance the time,
+    /// for tests that call [`advance`](SimulatedDevice::advance). With `false`, the default, the registration
+    /// of a waker advances the time until its ticket is done. Otherwise programs that only wait for wakers
+    /// would sleep for ever.
     pub fn manual_wakes(mut self, manual: bool) -> Self {
         self.manual_wakes = manual;
         self
     }
 
-    /// Enables the [trace](SimulatedDevice::trace) if `trace` is true. It grows with each submission.
+    /// Enables the [trace](SimulatedDevice::trace) if `trace` is true. The trace grows with each submission.
     pub fn trace(mut self, trace: bool) -> Self {
         self.settings.trace = trace;
         self

@@ -65,8 +65,8 @@ impl Chance {
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 
-    /// Writes random bytes to the target of a gather before it runs: the device contract leaves the values of
-    /// skipped entries unspecified.
+    /// Writes random bytes to the target of a gather before the gather runs: the device contract leaves the
+    /// values of skipped entries unspecified.
     pub fn litter_left_out(&mut self, work: &HostSubmission<Ram>) {
         if let HostSubmission::Indexed(indexed) = work
             && indexed.is_gather()
@@ -85,7 +85,7 @@ impl Chance {
         }
     }
 
-    /// Executes a part of failed work, and writes random bytes to a part of the rest of its target.
+    /// Executes a part of the failed `work`, and writes random bytes to a part of the target that is left.
     pub fn spoil(&mut self, work: &HostSubmission<Ram>) {
         match work {
             HostSubmission::Copies(copies) => {

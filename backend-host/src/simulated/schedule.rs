@@ -187,7 +187,7 @@ impl Schedule {
         (value == ticket.value).then_some(finish_ns)
     }
 
-    /// Submits work. Its virtual time is the latency, plus `cost_ns`, plus the transfer time of its bytes.
+    /// Submits `work`. The work takes its latency, plus `cost_ns`, plus the transfer time of its bytes.
     pub fn submit(
         &mut self,
         operation: &'static str,
@@ -369,7 +369,7 @@ impl Schedule {
         self.wakers.push((ticket, waker));
     }
 
-    /// Returns the wakers of finished tickets. They are foreign code, so the caller runs them without a lock.
+    /// Returns the wakers of finished tickets. The caller runs wakers, as foreign code, without a lock.
     pub fn take_due_wakers(&mut self) -> Vec<Waker> {
         let wakers = std::mem::take(&mut self.wakers);
         let (later, due): (Vec<_>, Vec<_>) =

@@ -40,7 +40,7 @@ impl ExtentAllocator {
         self.runs.values().sum()
     }
 
-    /// Allocates up to `count` consecutive places (units) from the lowest free range; at least one.
+    /// Allocates up to `count` consecutive places (units), at least one, from the lowest free range.
     pub fn take(&mut self, count: u64) -> Range<u64> {
         if let Some((start, length)) = self.runs.pop_first() {
             let taken = length.min(count);

@@ -122,9 +122,9 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Sets the maximum number of worker threads, at least one; it is also the queue depth of the drive. The
-    /// default is the number of processors for this program; with a [tier](Self::tier) it is at least 16,
-    /// because threads wait for the tier's GPUs. Drives are faster with a deep queue.
+    /// Sets the maximum number of worker threads, at least one, which is also the queue depth of the drive.
+    /// The default is the number of processors for this program; with a [tier](Self::tier) the default is at
+    /// least 16, because threads wait for the tier's GPUs. Drives are faster with a deep queue.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self

@@ -17,7 +17,7 @@ pub(crate) struct ScratchRam {
 impl ScratchRam {
     const BYTES: u64 = 1 << 30;
 
-    /// Creates an allocator of up to 1 GiB of scratch memory. New buffers use it only after
+    /// Creates an allocator of up to 1 GiB of scratch memory. New buffers use this memory only after
     /// [`lend`](Self::lend).
     pub fn new(wiping: &Arc<Wiping>) -> Self {
         Self { capacity: Capacity::new(Self::BYTES, wiping), is_lent: AtomicBool::new(false) }

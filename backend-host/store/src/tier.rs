@@ -129,9 +129,9 @@ impl Tier {
     }
 
     /// Verifies pages from GPUs with a checksum (XXH3, 64 bits, in RAM); off by default. If the checksum
-    /// differs, the device reads the page from the file instead, and [`TierStatus::damaged`] counts it. With
-    /// checksums, reads transfer whole pages, even for single elements, and pass them through a processor's
-    /// cache once more.
+    /// differs, the device reads the page from the file instead, and [`TierStatus::damaged`] counts the page.
+    /// With checksums, reads transfer whole pages, even for single elements, and pass them through a
+    /// processor's cache once more.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -252,7 +252,7 @@ impl TierStatus {
 pub struct LostCard {
     /// Name and backend of the GPU.
     pub device: String,
-    /// Text of the error because of which the tier does not use the GPU.
+    /// Text of the error that made the tier give up the GPU.
     pub reason: String,
 }
 

@@ -447,8 +447,8 @@ fn find(submission: &mut OpenClSubmission<'_>, work: &Work<'_>, answer: (&HostPi
                 let (_, at) = segment.places[source];
                 (at.next_multiple_of(16) - at) / bytes
             });
-            // Chunk 0 also contains the head (elements before the first whole vector), so it exists even if
-            // no elements follow.
+            // Chunk 0 also contains the head (elements before the first whole vector), so chunk 0 exists even
+            // if no elements follow.
             let body = segment.count.saturating_sub(head);
             let (here, before) = (body.div_ceil(per_chunk).max(1) as u32, chunks);
             chunks = chunks.saturating_add(here);

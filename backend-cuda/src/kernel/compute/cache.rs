@@ -46,7 +46,7 @@ impl TranslatedProgramCache {
         if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
-        // Do not lock the cache here: other threads can use other programs meanwhile. Two threads may then
+        // Do not lock the cache here, so other threads can use other programs meanwhile. Two threads may then
         // translate the same program.
         let kernels = kernel_texts(&shape).iter().map(|text| load(context, &shape, text));
         let kernels = kernels.collect::<DriverResult<Vec<_>>>()?;

@@ -22,7 +22,7 @@ pub(super) struct SourceLayout {
     pub stride: u64,
     /// The alignment in bytes of all elements of the operand: 1, 2, 4 or 8.
     pub align: u64,
-    /// True if no thread writes to the source during the request.
+    /// True if no thread writes to the operand's memory during the request.
     pub read_only: bool,
     /// True if the elements are short, and all elements after the [head](head) are aligned to
     /// [`VECTOR_BYTES`]. A thread then loads several at once.
@@ -72,7 +72,7 @@ pub(super) struct FieldComparison {
     pub is_long: bool,
     /// Length of the field in bytes, if the search compares whole elements only and loads them in vectors.
     pub packed: Option<u64>,
-    /// True if no thread writes to the compared source during the request.
+    /// True if no thread writes to the compared operand's memory during the request.
     pub read_only: bool,
     /// Index of the first of four kernel parameters after the literals: the address of the searched value,
     /// the address of the first element's field, the stride, and the length of the field.
@@ -109,8 +109,8 @@ impl ProgramKey {
         let head = head(compute, starts);
         let layout = |(at, start): (usize, &u64)| {
             let source = compute.sources[at];
-            // It suffices to compare start addresses, because a request requires that operands which overlap
-            // a written operand begin at the same address.
+            // It suffices to compare start addresses: a valid request has no other overlap with a written
+            // operand.
             let written =
                 |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
             SourceLayout {

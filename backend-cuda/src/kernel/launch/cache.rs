@@ -97,7 +97,7 @@ impl TranslatedKernelCache {
             };
             let (made, forgotten) = self.built.add(shape.clone(), built);
             last = Some(made);
-            // Work in flight may use the evicted kernel. If the wait for it fails, leak the module.
+            // Work in flight may use the evicted kernel. If the wait for that work fails, leak the module.
             if let Some(forgotten) = forgotten
                 && let Err(code) = context.synchronize()
             {

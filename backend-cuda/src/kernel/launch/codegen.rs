@@ -571,7 +571,7 @@ impl<'a> Writer<'a> {
                         emit!(self.text, "setp.lt.u64 {left}, {turns}, {budget}");
                         self.check(site, &left, &budget);
                         // A work-item that exceeds its budget of iterations jumps only to the end of the
-                        // loop, because other work-items may wait for it at a later barrier.
+                        // loop, because other work-items may wait for this work-item at a later barrier.
                         let to = if self.meets { format!("end_{site}") } else { "over".into() };
                         emit!(self.text, "@!{left} bra {to}");
                         emit!(self.text, "add.u64 {turns}, {turns}, 1");

@@ -86,7 +86,7 @@ fn loaded(work: &CudaSubmission<'_>, code: &kernel::Code) -> DriverResult<Arc<Lo
         loaded.allow_shared(code.shared_bytes())?;
     }
     let (loaded, forgotten) = texts.add(code.clone(), loaded);
-    // Work in flight may use the kernels of the evicted text. If the wait for it fails, leak their module.
+    // Work in flight may use the evicted text's kernels. If the wait for that work fails, leak the module.
     if let Some(forgotten) = forgotten
         && let Err(code) = work.context().synchronize()
     {

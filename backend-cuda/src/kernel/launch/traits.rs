@@ -22,7 +22,7 @@ pub(crate) struct LaunchTraits {
     /// True if work-items only compute, load and store, so one thread can process several.
     pub is_plain: bool,
     /// For a stencil kernel, whose work-items also read elements next to their own: the plan by which a
-    /// thread processes several work-items. `None` if the kernel does not permit that.
+    /// thread processes several work-items. `None` if the kernel permits no such plan.
     pub around: Option<LaneAnalysis>,
 }
 

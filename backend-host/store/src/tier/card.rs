@@ -230,7 +230,7 @@ impl TierCard {
             let slot = TierSlot { card: self.number, at: at as u32 };
             let Some((map, page)) = &clock.owners[at] else { continue };
             let has_left = map.with(*page, |entry| {
-                // Check under the lock of the page's entry: no thread can start to read meanwhile.
+                // Check under the lock of the page's entry, so no other thread starts to read the page.
                 usage.readers.load(Ordering::Acquire) == 0 && entry.leave(slot)
             });
             if has_left {
@@ -346,7 +346,7 @@ impl Drop for OwnedSlot<'_> {
 /// Lane: a queue of a GPU, and host memory, page-locked if possible, for one thread at a time.
 #[derive(Debug)]
 pub(super) struct TierLane {
-    /// GPU queue of one thread's copies. It is the first field, because its drop waits for copies that use
+    /// GPU queue of one thread's copies. The first field, so its drop waits for copies before the drop of
     /// `host`.
     pub queue: Queue<dyn Device>,
     pub host: HostBuffer<dyn Device>,

@@ -64,8 +64,8 @@ impl TierEntry {
 
     /// Records a miss of the page. `at` is the count of all misses so far, and `start` the count at the start
     /// of the current batch of reads. Returns the number of misses since the page's last recorded miss: 0 in
-    /// the same batch, `None` for the first miss. Does not record a miss that follows the page's last miss
-    /// within `apart` misses.
+    /// the same batch, `None` for the first miss. Does not record a miss within `apart` misses after the last
+    /// recorded miss.
     pub fn miss(&mut self, start: u32, at: u32, apart: u32) -> Option<u32> {
         let before = Some(self.missed).filter(|missed| *missed != 0);
         // The counter wraps around. If `missed` is slightly after `start`, this batch or a concurrent one

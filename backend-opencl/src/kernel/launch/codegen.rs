@@ -298,8 +298,8 @@ impl<'a> Writer<'a> {
         match self.body.group_len {
             Some(len) => self.begin_group(len),
             None if self.shape.kernel.needs().private_heap => {
-                // With a private heap, each OpenCL work-item owns one slab (part of the heap's memory). It
-                // runs several work-items of the launch, one after the other, with this slab.
+                // With a private heap, each OpenCL work-item owns one slab (part of the heap's memory). In
+                // this slab the OpenCL work-item runs several work-items of the launch, one after the other.
                 self.line("const ulong slab = get_global_id(0);");
                 self.line("for (ulong item = slab; slab < slabs && item < items; item += slabs) {");
             }
@@ -483,7 +483,7 @@ impl<'a> Writer<'a> {
         } else if is_loop && self.shape.has_budget {
             let turns = if self.common.contains(&site) { "common_turns" } else { "turns" };
             // A work-item that exceeds its budget of iterations leaves only the loop, because other
-            // work-items may wait for it at a later barrier.
+            // work-items may wait for this work-item at a later barrier.
             let leave = if self.meets { "break;" } else { "goto over;" };
             self.line(&format!("    if ({turns}++ >= budget) {{"));
             self.line(&format!("        FAIL({site}u, budget)"));

@@ -110,8 +110,8 @@ impl Code<'_> {
         let (again, done) = (self.new_label(), self.new_label());
         emit!(self, "setp.ge.u64 {over}, {value}, {stop}");
         emit!(self, "@{over} bra {done}");
-        // Test for the end in the last instruction of the loop. NVIDIA's assembler miscompiles a branch at
-        // the loop's start on a predicate that the previous iteration wrote.
+        // Test for the end in the last instruction of the loop, because NVIDIA's assembler miscompiles the
+        // use of a predicate that an earlier iteration wrote.
         let _ = writeln!(self.body, "{again}:");
         emit!(self, "ld.global.u{} {one}, [{element}]", 8 * word);
         emit!(self, "ld.global.u{} {other}, [{value}]", 8 * word);

@@ -144,8 +144,8 @@ impl Follower<'_> {
                 Op::If { when, then, otherwise } if otherwise.is_empty() => {
                     let Form::Truth { falls, holds } = self.form(*when) else { return None };
                     // One thread runs several work-items, so all must take the same branch. Assume that they
-                    // take branches with stores, and skip others; give up if the launch could not verify this
-                    // by `holds` or `falls`.
+                    // take branches with stores, and skip others. Give up if no code can verify this
+                    // (`holds`, `falls`).
                     let stores = stores_anything(then);
                     if stores && !holds || !stores && !falls {
                         return None;

@@ -33,7 +33,7 @@ pub(super) enum Prepared {
 }
 
 impl Volume {
-    /// Replaces the program's metadata. The next commit stores it.
+    /// Replaces the program's metadata. The next commit stores the metadata.
     pub fn set_metadata(&self, metadata: &[u8]) -> Result<()> {
         const OPERATION: &str = "set_metadata";
         if self.is_read_only {
@@ -197,7 +197,7 @@ impl Volume {
     /// Withdraws a commit that another volume of the group could not store. The next commit replaces it.
     pub(super) fn withdraw(commit: &mut CommitState, prepared: Prepared) {
         if let Prepared::Map { map, longer, .. } = prepared {
-            // Recovery may find the superblock that this failed commit wrote, so keep its map and its log.
+            // Recovery may find the superblock of this failed commit, so keep the commit's map and log.
             commit.left.push(map);
             commit.left.extend(longer.map(|(places, _)| places));
         }
@@ -255,7 +255,7 @@ impl Volume {
 
     fn flush(&self, commit: &mut CommitState) -> Result<()> {
         self.disk.sync().map_err(|cause| {
-            // The system may have dropped the failed writes, and reports that only once. So write them again.
+            // The system reports failed writes once, and may drop them. So the next commit repeats them.
             commit.is_suspect = true;
             failed("sync", &cause)
         })

@@ -26,8 +26,8 @@ impl LogReader<'_> {
         self.disk.read_at(self.start + at, bytes).map_err(|cause| failed("open", &cause))
     }
 
-    /// Reads the record at offset `at` of the log, if it is complete and `is_asked` accepts its number.
-    /// Returns the record, its length in bytes and its checksum.
+    /// Reads the record at offset `at` of the log, if the record is complete and `is_asked` accepts its
+    /// number. Returns the record, its length in bytes and its checksum.
     pub fn record(&self, at: u64, is_asked: impl Fn(u64) -> bool) -> Result<Option<(Record, u64, u64)>> {
         let left = self.bytes.saturating_sub(at);
         if left < RECORD_ALIGN as u64 {

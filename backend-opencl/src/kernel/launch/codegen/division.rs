@@ -272,7 +272,7 @@ impl Keeper<'_> {
         let (site, run) = (self.site as u32, self.run);
         self.site += 1;
         // If a budget (maximum number of iterations) can end loops early, later code may read values of an
-        // earlier iteration. So save the registers of loops between regions.
+        // earlier iteration. So save the registers of loops at each barrier.
         let often = self.has_budget && self.loops > 0;
         let mut touch = |register: Reg| {
             self.registers[register.at()].touch(run);

@@ -130,8 +130,8 @@ impl Writer<'_> {
         let Some(split) = self.split else { return };
         let (body, len, uses) = (self.body, split.len, self.uses(run));
         let (mut before, mut first, mut last, mut after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // The items run one after the other. So each item starts with the old value of a register that the
-        // group shares, and computes the same new value, which is stored after the loop.
+        // The work-items of a group run one after the other. So each starts with the old value of a register
+        // that the group shares, and computes the same new value, which is stored after the loop.
         let mut of_group = |of: &str, called: &str| {
             before.push(format!("const {of} old_{called} = {called};"));
             before.push(format!("{of} new_{called} = {called};"));
@@ -206,8 +206,8 @@ impl Writer<'_> {
             self.line(&format!("next_{first}:;"));
         }
         if !self.meets && self.text.contains("goto over;") {
-            // If the code has a single region, a work-item that exceeds its budget of iterations jumps to
-            // this label.
+            // If the code has a single region (no barrier), a work-item that exceeds its budget of iterations
+            // jumps to this label.
             self.line("over:;");
         }
         last.iter().for_each(|line| self.line(line));
