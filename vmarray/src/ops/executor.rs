@@ -1,9 +1,9 @@
 //! Executor of device-side work: reductions, searches and gathers of elements in place, and writes to them.
 //!
 //! A store is an array, a source (memory of the program that devices work on), or staged rows (copies of
-//! elements that a device cannot process in place). It divides its elements into [`Run`]s: contiguous elements
-//! on a device. For a run, a device answers a [`Question`] ([`AskedRun`]), gathers elements ([`Collecting`]),
-//! or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
+//! elements that a device cannot process in place). It divides its elements into [`Run`]s: contiguous
+//! elements on a device. For a run, a device answers a [`Question`] ([`AskedRun`]), gathers elements
+//! ([`Collecting`]), or makes a [`Change`] ([`Writing`]): an assignment, or a kernel of the program.
 //!
 //! While a question reads a run, no thread writes to the run. While a change writes a run, no other thread
 //! accesses the run. Each store ensures this in its own way. In this table, a channel is a share of a device,

@@ -24,7 +24,7 @@ const SCRATCH_BYTES_MIN: usize = 1 << 20;
 const APART_BYTES_MIN: usize = 512 << 10;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Inserts elements before the element at `at`, or at the end. Later elements move up.
+    /// Inserts `values` before the element at `at`, or at the end. Later elements move up.
     ///
     /// The devices move the later elements if there is only one device, if all devices can access each other,
     /// or if the distance is a multiple of the page length times the number of channels (shares of devices).

@@ -162,7 +162,7 @@ impl StagedOperand {
         }
     }
 
-    /// Submits the copy of the operand's elements to the device. Returns `None` if they are already there.
+    /// Submits the copy of the operand's elements for `run` to the device; `None` if they are already there.
     pub fn begin(
         &self,
         queue: &Queue<dyn Device>,

@@ -166,8 +166,8 @@ impl Writing {
         Ok(Self { tickets, staged, report, geometry: run.geometry, parts })
     }
 
-    /// Makes the device compile the kernel of the change in advance. Call it while the thread has locked no
-    /// page, because compilation is slow and other threads may wait for the page.
+    /// Makes the device compile the kernel of `change` in advance, for runs like `run`. Call it while the
+    /// thread has locked no page, because compilation is slow and other threads may wait for the page.
     pub fn prepare(lane: &dyn Lane, change: &dyn Change, run: Run<'_>, staged: &[StagedOperand]) {
         Self::translate(lane, change, &columns(run, staged), run.geometry);
     }
@@ -179,7 +179,7 @@ impl Writing {
         Self::translate(lane, change, &columns_like(like, 256, staged), like.geometry);
     }
 
-    /// Submits the change with these operands for no elements, to check that the device supports the change.
+    /// Checks that the device supports the change with operands `others`, by a submission for no elements.
     pub fn check(
         lane: &dyn Lane,
         change: &dyn Change,
@@ -204,7 +204,7 @@ impl Writing {
         }
     }
 
-    /// Waits until the device has finished all submitted work of the change.
+    /// Waits until the device has finished the change, and then calls [`end`](Self::end) unless it failed.
     pub fn wait(
         self,
         lane: &dyn Lane,
@@ -217,7 +217,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Reads the report, copies changed operands back, and releases memory. The device must have finished.
+    /// Reads the report, copies changed operands to `read`, releases memory. The device must have finished.
     pub fn end(self, lane: &dyn Lane, change: &dyn Change, read: &[ReadOperand<'_>]) {
         for staged in self.staged {
             let own = read.iter().find(|operand| operand.column == staged.column);

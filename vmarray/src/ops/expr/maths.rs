@@ -90,7 +90,7 @@ macro_rules! float_methods {
                 Expr { list, value, marker: PhantomData }
             }
 
-            /// Returns the value raised to an integer power.
+            /// Returns the value raised to the power `exponent`, an integer.
             pub fn powi(self, exponent: impl IntoExpr<T, i32>) -> Expr<T, $F> {
                 float::<derived_math::powi<$F>, T, $F, ($F, i32)>((self.into_expr(), exponent))
             }

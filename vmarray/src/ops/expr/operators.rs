@@ -164,22 +164,22 @@ macro_rules! number_methods {
         #[allow(clippy::should_implement_trait, reason = "these methods return expressions, not bools or \
             numbers")]
         impl<$($generics)*> $Self {
-            /// Returns true if the value is less than another value.
+            /// Returns a condition: true if the value is less than `other`.
             pub fn lt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Lt, &other.into_expr())
             }
 
-            /// Returns true if the value is less than or equal to another value.
+            /// Returns a condition: true if the value is less than or equal to `other`.
             pub fn le(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Le, &other.into_expr())
             }
 
-            /// Returns true if the value is greater than another value.
+            /// Returns a condition: true if the value is greater than `other`.
             pub fn gt(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Lt, &self.into_expr())
             }
 
-            /// Returns true if the value is greater than or equal to another value.
+            /// Returns a condition: true if the value is greater than or equal to `other`.
             pub fn ge(self, other: impl IntoExpr<T, $F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }

@@ -114,7 +114,7 @@ impl<'a> Lanes<'a> {
         start.is_multiple_of(row).then(|| self.bases.iter().map(|base| base.plus(before as u64)).collect())
     }
 
-    /// Returns a view of the first `count` elements from addresses of [`bases_from`](Self::bases_from).
+    /// Returns a view of the first `count` elements from `bases` (see [`bases_from`](Self::bases_from)).
     pub fn elements_at<'b>(&self, bases: &'b [DeviceSpan<'b>], count: usize) -> LaunchView<'b> {
         let (page_len, count, stride) = (self.page_len as u64, count as u64, self.stride as u64);
         match bases {

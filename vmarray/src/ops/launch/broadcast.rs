@@ -294,7 +294,7 @@ impl<'a> StripedArgument<'a> {
         unchecked_modes(self.number, &self.modes)
     }
 
-    /// Returns one of the scalars by which the kernel finds the argument's elements, such as an extent.
+    /// Returns the scalar `part`, such as an extent, by which the kernel finds the argument's elements.
     pub fn scalar(&self, part: StencilPart) -> u64 {
         of_stored(&self.stored, &self.modes, part)
     }

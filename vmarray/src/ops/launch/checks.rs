@@ -49,8 +49,8 @@ impl<P: ArgumentPlaces> BoundArguments<'_, P> {
         Ok(())
     }
 
-    /// Returns the kernel variant for elements stored as in `domain`, or the reason for which the kernel
-    /// cannot run on them.
+    /// Returns the variant of `kernels` for elements stored as in `domain`, or the reason for which the
+    /// kernel cannot run on these elements.
     pub fn variant(&self, kernels: &KernelVariants, domain: &StoredBox) -> Result<LaunchVariant, String> {
         let axes = domain.axes.len();
         let at = kernels.usual.lowered.parameters.iter().find_map(|parameter| match parameter.kind {

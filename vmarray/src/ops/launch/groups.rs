@@ -17,7 +17,7 @@ pub(super) struct LinearGroups {
 }
 
 impl LinearGroups {
-    /// Sets the scalar parameters that describe the work-groups of one run (contiguous elements on a device).
+    /// Sets the scalars in `params` that describe the work-groups of one run (contiguous elements).
     pub fn set(&self, scalars: &[ScalarSource], params: &mut [u64], geometry: Geometry, count: u64) {
         for (source, param) in scalars.iter().zip(params) {
             if let ScalarSource::Groups(part) = *source {

@@ -77,7 +77,7 @@ impl TiledGroups {
         (0..self.tile.len()).map(|axis| self.tiles(axis)).product::<usize>() * self.len()
     }
 
-    /// Returns the maximum number of work-items (GPU threads) in a band (rows of tiles).
+    /// Returns the maximum number of work-items (GPU threads) in a band (rows of tiles) of `results`.
     pub fn most_items(&self, results: &[TiledResult<'_>]) -> usize {
         self.items(self.band_tiles(results))
     }

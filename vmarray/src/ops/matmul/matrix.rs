@@ -41,8 +41,8 @@ pub struct Matrix<'a, T> {
 }
 
 impl<'a, T: Element> Matrix<'a, T> {
-    /// Creates a matrix from elements of a view: the element in row `i` and column `j` has the index `start +
-    /// i * strides[0] + j * strides[1]`.
+    /// Creates a matrix of `extents` (rows, columns) from elements of a view. The element in row `i` and
+    /// column `j` has the index `start + i * strides[0] + j * strides[1]`.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) if an element is outside of the view.

@@ -143,7 +143,7 @@ impl<'a> TileStates<'a> {
         if Report::from_words(report).failures == 0 { Ok(answer[0]) } else { Err(refusal().into()) }
     }
 
-    /// Replaces each integer by its inclusive or exclusive prefix sum.
+    /// Replaces each integer by its prefix sum, without the integer itself if `is_exclusive` is set.
     ///
     /// # Errors
     /// The errors of [`launch`](Self::launch).

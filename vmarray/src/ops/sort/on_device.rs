@@ -117,7 +117,7 @@ impl<'a> Sorter<'a> {
         KeysPlace { keys: place.keys.plus(by * keys.stride), values }
     }
 
-    /// Counts the keys with each value of each digit (the histograms of the radix sort).
+    /// Counts the `keys` keys from `at` on by the value of each digit (the histograms of the radix sort).
     ///
     /// # Errors
     /// An error for which [`is_unsupported`](super::onesweep::is_unsupported) is true if the device does not

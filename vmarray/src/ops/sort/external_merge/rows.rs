@@ -81,8 +81,8 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         }
     }
 
-    /// Writes elements that exist only in RAM back to their array. If the write fails, tries once more,
-    /// because otherwise the elements are lost. Returns an error even if the second write succeeds.
+    /// Writes `rows`, which exist only in RAM, to their array from `place` on. If the write fails, tries
+    /// again, because otherwise rows are lost. Returns an error even if the second write succeeds.
     pub fn write_all(&self, place: usize, rows: &SomeRows<'_, T>) -> Result<()> {
         let Err(error) = self.write(place, rows) else { return Ok(()) };
         match self.write(place, rows) {
@@ -95,7 +95,7 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
         self.store.read_at(place, into, INTERNAL)
     }
 
-    /// Writes keys that exist only in RAM, like [`write_all`](Self::write_all), for a sort without values.
+    /// Writes the keys `from` as [`write_all`](Self::write_all) writes rows, for a sort without values.
     pub fn write_keys(&self, place: usize, from: &mut [T]) -> Result<()> {
         self.write_all(place, &SomeRows { keys: from, values: &mut [] })
     }

@@ -71,7 +71,7 @@ impl<'a, K: KeyBits, V: Pod + Send + Sync> Columns<'a, K, V> {
         }
     }
 
-    /// Copies the keys and values of all rows back to the columns.
+    /// Copies the keys and values of all rows back to the columns, with at most `threads` threads.
     pub fn store(&mut self, rows: &[KeyRow<K, V>], threads: usize) {
         /// Number of rows that a thread copies at a time.
         const AT_ONCE: usize = 64 << 10;
