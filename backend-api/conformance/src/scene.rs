@@ -325,7 +325,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits for all work, and compares all memory with the expected contents. A panic names `what`.
+    /// Waits for all work, and compares all memory with the expected contents.
     #[track_caller]
     pub fn assert_as_expected(&mut self, what: &str) {
         self.finish();
