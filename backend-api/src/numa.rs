@@ -41,7 +41,7 @@ pub fn numa_node(address: &str) -> Option<u32> {
 }
 
 fn node_of(bus: &Path, address: &str) -> Option<u32> {
-    // Linux reports the node -1 for an unknown node; the conversion to an unsigned number then fails.
+    // Linux reports -1 for an unknown node; the conversion to an unsigned number then yields `None`.
     read_to_string(bus.join(address).join("numa_node")).ok()?.trim().parse().ok()
 }
 

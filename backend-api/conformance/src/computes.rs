@@ -165,7 +165,7 @@ fn looping(of: Type) -> ScalarFunction {
     let width = of.bytes() as usize;
     let table = (0..5 * width as u8).map(|byte| if of.is_float() { byte % 0x60 } else { 0x55 ^ byte });
     let table: Vec<u8> = table.chain([0; 8]).take((5 * width).next_multiple_of(8)).collect();
-    // A device may generate different code for loops with a limit and loops without one.
+    // Limit some functions, because a device may generate other code for loops with a limit than without.
     let limit = width.is_multiple_of(4).then_some(Duration::from_secs(600));
     ScalarFunction::new(body, table).expect("the function's body must be valid").with_time_limit(limit)
 }

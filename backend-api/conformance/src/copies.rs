@@ -51,8 +51,8 @@ pub(super) fn copies_of_every_small_size_and_alignment(cx: &Context<'_>) {
     const PIECE: usize = 256;
     let mut scene = Scene::new(cx, 66 * PIECE * 2, 66 * PIECE * 2);
     for bytes in SMALL {
-        // `places` has pairs of offsets for piece `k`. The first offset is `k` bytes after an aligned
-        // address; the second one's distance from an aligned address varies.
+        // Entry `k` of `places` has two offsets. The first is `k` bytes after an aligned offset; the distance
+        // of the second from an aligned offset varies.
         let places: Vec<_> = (0..=64).map(|k| (k * PIECE + k, k * PIECE + (k * 7 + bytes) % 65)).collect();
         let far = 66 * PIECE;
         for (round, &(one, other)) in places.iter().enumerate() {

@@ -334,7 +334,7 @@ fn launch_seeds(cx: &Context<'_>, seeds: Range<u64>) -> u64 {
     let (mut carried_out, mut differences) = (0, Vec::new());
     let seeds: Vec<u64> = seeds.collect();
     'all: for seeds in seeds.chunks(256) {
-        // A third of the cases use `f64`.
+        // A third of the cases may use `f64`.
         let cases: Vec<Case> = seeds.iter().map(|seed| Case::new(*seed, seed % 3 == 0)).collect();
         prepare(cx, &scene, &cases);
         for (case, seed) in cases.iter().zip(seeds) {

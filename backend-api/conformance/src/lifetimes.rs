@@ -117,7 +117,7 @@ pub(super) fn giving_host_memory_back_waits_for_work(cx: &Context<'_>) {
         host.write(0, &cx.noise(round, BYTES as usize));
         let ticket = cx.upload(&queue, &host, &scene.memory, BYTES);
         drop(host);
-        // The device may give this new memory the addresses of the released memory.
+        // The device may reuse the address of the released memory. The upload must still have the old bytes.
         let next = cx.host(BYTES as usize);
         next.write(0, &vec![0xBB; BYTES as usize]);
         cx.wait(ticket);

@@ -170,7 +170,7 @@ impl<D: Device + ?Sized> Checksummed<D> {
     /// Updates the checksums for a request before its submission, because later submissions depend on them.
     /// Returns the units that the request copies as a whole.
     fn begin(&self, request: &Request<'_>, touches: &AccessSet) -> Vec<WholeUnit> {
-        // The contents of the host memory are unknown while pending work writes to it.
+        // While pending work writes to the host memory, checksums of its contents cannot be computed.
         let is_known = || !self.checks.writes_to(&touches.host_reads);
         match request {
             Request::Copies(transfers, _) => {

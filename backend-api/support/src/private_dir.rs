@@ -348,7 +348,7 @@ mod os {
     }
 }
 
-// Miri makes no system calls.
+// Miri does not support the system calls of these tests.
 #[cfg(all(test, unix, not(miri)))]
 mod tests {
     use std::fs;
@@ -432,7 +432,7 @@ mod tests {
             let error = PrivateDir::open(&scratch.0.join(name)).unwrap_err();
             assert_eq!(error.kind(), DENIED, "{name}: {error}");
         }
-        // Links above the folder are the user's responsibility.
+        // The user is responsible for links in the path above the folder, so this link is allowed.
         PrivateDir::create(&scratch.0.join("link/below")).unwrap();
         assert_eq!(PrivateDir::open(&scratch.0.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
@@ -479,7 +479,7 @@ mod tests {
         fs::write(scratch.0.join("victim"), b"precious").unwrap();
         for name in ["victim", "dangling"] {
             symlink(scratch.0.join(name), scratch.0.join("folder/file")).unwrap();
-            // A scratch file never replaces an existing file.
+            // The creation of a scratch file never replaces an existing file.
             assert_eq!(folder.place.create_file("file").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
             folder.write("file", &[b"new"]).unwrap();
             assert_eq!(folder.read("file", 3).unwrap(), b"new");

@@ -204,7 +204,7 @@ impl MirrorCore {
                     CopyEnd::Copied => {}
                     CopyEnd::TargetLost => break,
                     CopyEnd::SourceLost => {
-                        // The first device is lost before the other devices have all of its results.
+                        // The first device is lost before all results are copied, so the request fails.
                         self.lock().fail(ticket);
                         return;
                     }

@@ -50,7 +50,7 @@ fn kib_field(text: &str, name: &str) -> Option<u64> {
 /// Returns the memory limit of a control group (cgroup) and the bytes free below it, if it has a limit.
 fn limit(folder: &Path) -> Option<SystemMemory> {
     let mut limit = limited(folder, "memory.max", "memory.current")?;
-    // Linux counts cached file contents as used memory, but frees this memory when memory is short.
+    // Linux counts cached files as used, but frees their memory if needed. So count it as available.
     let stat = read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let cached = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
     limit.available_bytes = limit.total_bytes.min(limit.available_bytes.saturating_add(cached.unwrap_or(0)));
