@@ -114,7 +114,7 @@ impl<'a> FileOptions<'a> {
         self
     }
 
-    /// Sets the number of threads that copy pieces; at least one.
+    /// Sets the number of threads that copy pieces; 0 counts as 1.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self

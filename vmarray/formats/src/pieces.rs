@@ -159,7 +159,7 @@ fn on_threads<B>(
             let spawned = thread::Builder::new().spawn_scoped(scope, move || run(sender));
             match spawned {
                 Ok(_) => {}
-                // Continue with the threads that are running.
+                // If no more threads can start, continue with the threads that are running.
                 Err(_) if started > 0 => break,
                 Err(cause) => return Err(Error::file("start a thread for", path)(cause)),
             }

@@ -56,7 +56,7 @@ where
     unfinished.finish()
 }
 
-/// Reads the elements of a view from a byte range of a raw file. The range must have the length of the view
+/// Reads a byte range of a raw file into the elements of a view. The range must have the length of the view
 /// in bytes.
 ///
 /// Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes).

@@ -142,7 +142,7 @@ impl<T: Element, const N: usize, D: Device> FileView for &NdArray<T, N, D> {
 
     fn steps(self) -> Vec<usize> {
         self.tile_extents().unwrap_or_else(|| {
-            // For each axis: the smallest number of indices whose elements fill at least a page.
+            // For each axis, prefer the smallest number of indices whose elements fill at least a page.
             let rows = |axis: usize| element_count(&self.shape()[axis + 1..]).max(1);
             (0..N).map(|axis| self.elements().page_len().div_ceil(rows(axis))).collect()
         })

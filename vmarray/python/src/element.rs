@@ -136,8 +136,8 @@ impl Unit {
         Self::U16,
     ];
 
-    /// Returns the element type for items of a dtype. For other dtypes than numbers, this is the longest byte
-    /// type whose length divides the length of an item.
+    /// Returns the element type for items of a dtype. For items that are not numbers, this is the longest
+    /// element type of plain bytes whose length divides the length of an item.
     pub fn of(descr: &Bound<'_, PyArrayDescr>) -> Self {
         match (Kind::of(descr), descr.kind(), descr.itemsize()) {
             (Kind::Bool | Kind::Number(Type::U8), ..) => Self::U8,

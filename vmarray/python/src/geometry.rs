@@ -63,7 +63,7 @@ impl Geometry {
     }
 
     /// Returns the geometry of the same items, broadcast to a shape as in NumPy. The caller has checked that
-    /// this is possible.
+    /// the broadcast is possible.
     pub fn broadcast(&self, shape: &[usize]) -> Self {
         let added = shape.len() - self.shape.len();
         let strides = shape.iter().enumerate().map(|(axis, extent)| match axis.checked_sub(added) {

@@ -129,7 +129,7 @@ impl Handle {
         Arc::new(Self { state, unit, options, is_on_cards, is_at_home, process: std::process::id() })
     }
 
-    /// Returns the array; an error if it is closed, exported, or of another process.
+    /// Returns the array; an error if the array is closed, exported, or of another process.
     pub fn open(&self) -> Result<Arc<Open>> {
         if self.process != std::process::id() {
             let text = "the array was made before this process was forked, so its threads and devices do \

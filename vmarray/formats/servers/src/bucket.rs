@@ -127,7 +127,7 @@ impl Drop for Bucket {
 }
 
 fn client(bucket: &str, port: u16, keys: Keys, most: usize) -> Arc<dyn ObjectStore> {
-    // Ignore an error, which means that other code has already set a provider.
+    // Ignore an error, which means that other code has already set a crypto provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = AmazonS3Builder::new()
         .with_endpoint(format!("http://127.0.0.1:{port}"))

@@ -110,7 +110,7 @@ impl<T: Element + KernelType> Zarr<T> {
         let tile: [usize; N] = page.as_slice().try_into().unwrap_or([1; N]);
         let grid = Grid::whole(self.shape(), &page);
         let writes = if is_written { Some(self.chunk_arrays(self.shape())?) } else { None };
-        // `threads(2)` keeps codecs off the thread pool: a pool thread could be waiting for this chunk.
+        // `threads(2)` keeps codecs off the thread pool, whose threads could all be waiting for this chunk.
         let codecs = codec_options(&FileOptions::new().threads(2));
         let home = Home { store: self, grid, writes, codecs };
         let builder = NdArray::<T, N>::builder(shape).tile(tile).elements(settings);

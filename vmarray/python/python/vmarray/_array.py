@@ -978,7 +978,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return np.asarray(self).tobytes(order)  # type: ignore[arg-type]
 
     def tofile(self, file: Any, sep: str = "", format: str = "%s") -> None:
-        """Writes the items to a file, in C order, without a header; `vmarray.fromfile` reads them."""
+        """Writes the items to a file in C order: as bytes, or as text if ``sep`` is given; see `vmarray.fromfile`."""
         if isinstance(file, (str, os.PathLike)):
             with builtins.open(file, "wb") as opened:
                 self.tofile(opened, sep, format)
@@ -1008,7 +1008,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return _numpy.dot(self, b, out)
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-        """The sum of the items of a diagonal."""
+        """The sum of the items of a diagonal, like ``numpy.trace``."""
         return _numpy.trace(self, offset, axis1, axis2, dtype, out)
 
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
@@ -1024,11 +1024,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         _numpy.put(self, indices, values, mode)
 
     def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
-        """Sorts the items in place, which is a valid result of ``numpy.ndarray.partition``."""
+        """Sorts the items in place, which is a valid result of ``numpy.ndarray.partition`` for any ``kth``."""
         self[...] = _numpy.partition(self, kth, axis, kind, order)
 
     def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
-        """Indices that sort the array, which are a valid result of ``numpy.argpartition``."""
+        """Indices that sort the array, which are a valid result of ``numpy.argpartition`` for any ``kth``."""
         return _numpy.argpartition(self, kth, axis, kind, order)
 
     def fill(self, value: Any) -> None:
@@ -1064,7 +1064,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """Adds an item or items at the end of an array of one axis, in place.
 
         The array must not be a view of a part of another array. The option ``max_len`` sets the greatest length. Arrays
-        in files can grow without it.
+        in files can grow without this option.
         """
         if self.ndim != 1:
             raise InvalidError(f"only an array of one axis can grow, not one of {self.ndim} axes; append to an array of one axis")

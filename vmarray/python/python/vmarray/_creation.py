@@ -101,7 +101,7 @@ def linspace(
         values, step = np.linspace(start, stop, num, axis=axis, **limits)
         array = asarray(values, **_device(like | options, device))
     else:
-        # Let NumPy determine the dtype, and raise its errors.
+        # Let NumPy determine the dtype from two numbers, and raise its errors.
         kind = np.linspace(start, stop, 2, **limits)[0].dtype
         array, step = _spaced(start, stop, num, endpoint, kind, _device(options, device))
     return (array, step) if retstep else array

@@ -129,7 +129,7 @@ def copied_on_card(values: Any, options: dict[str, Any]) -> Array:
     package = sys.modules[type(values).__module__.partition(".")[0]]
     numpys = np.dtype(str(values.dtype).rpartition(".")[2])
     if "devices" not in options:
-        # Use the device of the other array, so that devices work on both arrays together.
+        # Use the GPU of the tensor by default, so that the copy stays on this GPU.
         number, cards = values.__dlpack_device__()[1], [one for one in devices() if one.backend == "cuda"]
         options = {"devices": cards[number] if number < len(cards) else f"cuda:{number}", **options}
     array = empty(tuple(values.shape), numpys, **options)

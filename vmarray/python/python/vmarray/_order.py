@@ -490,8 +490,8 @@ def quantile(
 
 
 def _place_kind(shares: np.dtype[Any], size: int) -> np.dtype[Any]:
-    """The dtype for positions among `size` items: the dtype of the quantiles, as in NumPy, if it holds all positions
-    exactly."""
+    """The dtype for positions among `size` items: `shares`, the dtype of the quantiles, as in NumPy; but float64 if
+    `shares` cannot hold all positions exactly."""
     is_exact = shares.kind == "f" and size - 1 <= 2 ** (np.finfo(shares).nmant + 1)
     return shares if is_exact else np.dtype(float)
 
@@ -502,7 +502,7 @@ def percentile(
     """Like ``numpy.percentile``; see `quantile`."""
     array = _array.asarray(array)
     whole = 100 if _KEEPS_SHARES or array.dtype.kind != "f" else array.dtype.type(100)
-    # Pass an array, because NumPy treats a scalar of type float64, which is a Python float, like a Python number.
+    # Pass an array: NumPy would ignore the dtype of a float64 scalar, because its class is a subclass of `float`.
     share = np.asarray(np.true_divide(q, whole))
     return quantile(array, float(share) if type(q) in (int, float) and _KEEPS_SHARES else share, axis, out, method, keepdims)
 

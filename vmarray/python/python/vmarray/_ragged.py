@@ -155,7 +155,7 @@ class Ragged:
         return int(self.ends[rows - 1]) if rows else 0
 
     def _ends(self, first: int, stop: int) -> NDArray[np.int64]:
-        """The starts of the rows from `first` to below `stop`, and the end of the last one."""
+        """The starts of the rows from `first` to below `stop`, and the end of the last of these rows."""
         if first:
             return np.asarray(self.ends[first - 1 : stop])
         return np.concatenate([np.zeros(1, np.int64), np.asarray(self.ends[:stop])])

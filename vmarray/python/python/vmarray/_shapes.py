@@ -232,7 +232,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
     return result
 
 
-# Functions of cumulative sums, and differences.
+# Functions for cumulative sums and differences.
 
 
 #: Bytes of a row from which GPUs get whole rows.
