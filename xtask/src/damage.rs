@@ -13,8 +13,8 @@ use xshell::cmd;
 
 const TEST: &str = "store::damage::damage_is_an_error_or_harmless";
 
-/// Damages stored arrays in memory, opens them, compares them with their history, writes to them and opens
-/// them again.
+/// Damages stored arrays in memory and opens them. Compares the contents with the earlier writes, writes
+/// again, and reopens the arrays.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The number of all cases.

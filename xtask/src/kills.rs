@@ -296,7 +296,7 @@ impl Victim {
 fn write(array: &VirtualArray<Words>, known: &Known, thread: usize, mut random: SplitMix64) -> Result<()> {
     let part = array.len() / THREADS;
     let own = thread * part..(thread + 1) * part;
-    // The version of each of the thread's elements after its completed calls.
+    // For each element of this thread, the version that the last completed write stored.
     let mut done: Vec<u64> =
         own.clone().map(|index| version(index, array.get(index)?)).collect::<Result<_>>()?;
     loop {

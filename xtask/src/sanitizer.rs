@@ -54,8 +54,7 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     // Line tables are enough debug information for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
-    // Keep the signal stacks that PoCL and LLVM set. Let a failed allocation return an error instead of an
-    // abort.
+    // Keep the signal stacks that PoCL and LLVM set. Let a failed allocation return null instead of aborting.
     let _options = sh.push_env(
         "ASAN_OPTIONS",
         merged("ASAN_OPTIONS", ":", "use_sigaltstack=0:allocator_may_return_null=1"),

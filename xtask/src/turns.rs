@@ -42,7 +42,7 @@ impl Times {
         interval(&self.new, &self.old)
     }
 
-    /// Returns the ratio of OLD's times to themselves: lower end of the 95 % interval, median, upper end.
+    /// Returns the ratio of OLD's times to each other: lower end of the 95 % interval, median, upper end.
     pub fn old_to_old(&self) -> [f64; 3] {
         interval(&self.old, &self.old)
     }

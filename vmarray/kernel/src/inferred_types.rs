@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 pub struct Lit<T>(PhantomData<fn() -> T>);
 
 impl<T> Lit<T> {
-    /// Makes rustc infer `T`: it must be the type of `value`.
+    /// Makes rustc infer that `T` is the type of `value`.
     pub fn is(&self, value: T) -> T {
         value
     }
@@ -24,7 +24,7 @@ pub struct Call<C>(PhantomData<fn() -> C>);
 pub struct Of<T>(PhantomData<fn() -> T>);
 
 impl<T> Of<T> {
-    /// Makes rustc infer `T`: it must be the type of `value`.
+    /// Makes rustc infer that `T` is the type of `value`.
     pub fn is(&self, value: T) -> T {
         value
     }

@@ -13,8 +13,8 @@ use backend_api::expr::Geometry;
 use backend_api::kernel::{Access, Interpreter, Report, Slices};
 use std::ops::Range;
 
-/// Lowers (translates) a kernel, and interprets the lowered code for `items` (GPU threads) one by one. For
-/// tests: the results must equal [`run_on_host`](crate::run_on_host), which runs the Rust function.
+/// Lowers (translates) a kernel, and interprets the lowered code for `items` (GPU threads) one by one. Tests
+/// compare the results with [`run_on_host`](crate::run_on_host), which runs the Rust function.
 ///
 /// # Errors
 /// The errors of [`lower`](crate::lower).

@@ -54,7 +54,7 @@ impl BodyTranslation<'_> {
         }
     }
 
-    /// Translates `a[i]` that the kernel uses as a value.
+    /// Translates a read of `a[i]`.
     pub fn index(&mut self, index: &ExprIndex) -> GeneratedCode {
         self.no_attributes(&index.attrs);
         if let Some(text) = self.wrong_index(index) {
@@ -79,7 +79,7 @@ impl BodyTranslation<'_> {
         GeneratedCode::of([&of, &at], rust, tree)
     }
 
-    /// Translates `p.x` that the kernel uses as a value.
+    /// Translates a read of the field `p.x`.
     pub fn field(&mut self, field: &ExprField) -> GeneratedCode {
         self.no_attributes(&field.attrs);
         let (of, name) = (self.expr(&field.base), &field.member);

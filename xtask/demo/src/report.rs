@@ -34,7 +34,7 @@ pub fn byte_rate(bytes: usize, time: Duration) -> String {
     format!("{}/s", DecimalBytes(per_second(bytes, time)))
 }
 
-/// Formats the rate of `number` things in the duration `time`, with the noun `what`.
+/// Formats `number` divided by the duration `time`, with the noun `what`.
 pub fn rate(number: usize, what: &str, time: Duration) -> String {
     format!("{} {what}/s", HumanCount(per_second(number, time)))
 }
@@ -43,7 +43,7 @@ fn per_second(number: usize, time: Duration) -> u64 {
     (number as f64 / time.as_secs_f64().max(1e-9)) as u64
 }
 
-/// Formats `number` with the noun `what`, to which it adds an `s` unless the number is 1.
+/// Formats a number with a noun, and adds an `s` to the noun unless the number is 1.
 pub fn plural(number: usize, what: &str) -> String {
     format!("{} {what}{}", HumanCount(number as u64), if number == 1 { "" } else { "s" })
 }

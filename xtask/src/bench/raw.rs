@@ -138,8 +138,8 @@ impl Raw {
         self.get(Limit::Queued(way, LONG))
     }
 
-    /// Returns the limit `what`; measures it at the first call. Limits of operations are in thousands per
-    /// second, of elements in millions per second, and all other limits in GB/s.
+    /// Returns a limit, which the first call measures. Limits of operations are in thousands per second, of
+    /// elements in millions per second, and all other limits in GB/s.
     pub fn get(&mut self, what: Limit) -> Result<Summary> {
         if self.is_omitted {
             return Ok(Summary::NONE);

@@ -39,7 +39,7 @@ macro_rules! compare {
             let all: Vec<i32> = (0..20).map(|_| random(&mut state) as i32).collect();
             let table = [1.5, -0.0, 3e9, f32::INFINITY, -7.25];
             let (mut host, mut lowered) = (vec![[7_u64; 4]; 48], vec![[7_u64; 4]; 48]);
-            // Create elements that all work-items change, and elements that they append.
+            // Create arrays that all work-items (GPU threads) change, and lists to which work-items append.
             let ([mut shared, mut other], [mut found, mut others]) = ([[5_i32; 9]; 2], [[3_u64; 60]; 2]);
             let [mut count, mut other_count] = [0; 2];
             let outside = {
@@ -278,7 +278,7 @@ impl Random {
     fn new_variable(&mut self) {
         let of = self.of(&TYPES);
         let (value, is_mutable) = (self.expr(of, 0), self.one_in(2));
-        // Sometimes the new variable gets the name of an existing scalar variable.
+        // To test shadowing, sometimes give the new variable the name of an existing scalar variable.
         let is_scalar =
             |variable: &&Variable| TYPES.contains(&variable.of.as_str()) && !variable.name.contains('.');
         let old: Vec<String> =

@@ -27,7 +27,7 @@ impl Lower {
         }
     }
 
-    /// Inlines the body of a function instead of a call.
+    /// Lowers a call: inlines the body of the called function, with `arguments` as its parameters.
     pub fn inline(&mut self, definition: Definition, arguments: &[LoweredValue]) -> Result<LoweredValue> {
         let tree = definition.tree;
         let mut frame = InlineFrame::new(definition);

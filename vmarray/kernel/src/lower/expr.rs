@@ -40,7 +40,7 @@ const fn operation(operator: Operator) -> (Binary, bool) {
 }
 
 impl Lower {
-    /// Returns the frame of the function that lowering is inlining.
+    /// Returns the frame (variables, open blocks) of the function that lowering is inlining.
     pub fn frame(&mut self) -> Result<&mut InlineFrame> {
         match self.frames.last_mut() {
             Some(frame) => Ok(frame),

@@ -57,7 +57,7 @@ pub struct InlineFrame {
 }
 
 impl InlineFrame {
-    /// Returns the frame of a function at its start.
+    /// Creates the frame (variables, open blocks) of a function before its first expression is lowered.
     pub fn new(definition: Definition) -> Self {
         let locals = vec![None; usize::from(definition.tree.locals)];
         let line = definition.tree.line;

@@ -8,8 +8,8 @@ use backend_api::kernel::{Report, Type};
 /// Number of elements below which kernels compute positions with 32 bits. The limit applies to the result,
 /// and to each array that items (GPU threads) read by position.
 pub const SHORT_MAX: u64 = 1 << 30;
-/// Maximum number of scalars in an element of a parameter with a constant boundary value, because the launch
-/// passes each scalar of the constant as a parameter.
+/// Maximum number of scalars in a boundary constant (the value of elements beyond an array's edges). The
+/// limit exists because the launch passes each scalar of the constant as a parameter.
 pub const VALUES_MAX: usize = 16;
 
 /// The source from which a launch takes a scalar parameter of the lowered kernel.

@@ -28,13 +28,13 @@ pub struct LoweredKernel {
     pub body: Body,
     /// Parameters of the kernel function.
     pub parameters: Vec<ParameterInfo>,
-    /// The source from which a launch takes each scalar parameter of the body.
+    /// The source from which a launch takes each scalar parameter of the code.
     pub scalars: Vec<ScalarSource>,
-    /// For each view (array) of the body, the index in [`parameters`](Self::parameters) of the kernel
+    /// For each view (array) of the code, the index in [`parameters`](Self::parameters) of the kernel
     /// parameter that it belongs to. For a view of [returned values](crate::lower_returning), the length of
     /// `parameters`.
     pub views: Vec<usize>,
-    /// The source from which a launch takes the contents of each table of the body.
+    /// The source from which a launch takes the contents of each constant table of the code.
     pub tables: Vec<TableSource>,
     /// Source locations of operations that may fail, with the numbers of the operations.
     pub(super) places: Vec<(u32, SourcePlace)>,

@@ -22,9 +22,10 @@ static PLACING: Tree = Tree {
     body: TreeExpr::Bool(false),
 };
 
-/// Generates a kernel that copies elements from tile order to their positions in a result. View 0 is the
-/// result, and view 1 has the elements in tile order. A launch passes, for each axis, the index of the first
-/// element as [`StencilPart::First`] of parameter 1, and the number of tiles as [`StencilPart::Extent`].
+/// Generates a kernel that copies elements of the type `layout` to their positions in a result. View (array)
+/// 1 has the elements in the order of tiles of the extents `tile`; view 0 is the result. A launch passes, for
+/// each axis, the index of the first element as [`StencilPart::First`] of parameter 1, and the number of
+/// tiles as [`StencilPart::Extent`].
 ///
 /// # Errors
 /// [`ErrorKind::TooLarge`](crate::ErrorKind) if an element has too many scalars.

@@ -87,7 +87,7 @@ pub struct LoweredValue {
     pub is_reference: bool,
     /// True if other code may change the arrays that store the value.
     pub is_shared: bool,
-    /// True if no other value uses the same arrays, so that a variable can take them over.
+    /// True if no other value uses this value's arrays, so that a variable can take over the arrays.
     pub is_fresh: bool,
 }
 
@@ -145,7 +145,7 @@ impl Node {
         }
     }
 
-    /// Adds `by` bytes to the field offsets of an element of a view.
+    /// Adds `by` bytes to the offset of each scalar that is in a view (array) or in the private heap.
     pub fn shifted(self, by: u32) -> Self {
         match self {
             Self::Leaf(Leaf::Field(of, view, offset)) => Self::Leaf(Leaf::Field(of, view, offset + by)),
