@@ -95,7 +95,7 @@ pub enum Action<'a> {
 
 /// A request to evaluate a program for each element, and to apply an [`Action`] to its values.
 ///
-/// Submitting the request copies all of it except the memory that it names.
+/// The submission copies the request, but not the contents of the memory that the request names.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};

@@ -32,7 +32,7 @@ pub type HostForm = fn(&HostItems<'_>) -> Report;
 /// The argument of a [native kernel](HostForm): a range of a launch's items (threads), and the launch's
 /// arguments. A view's [`Access`](super::Access) limits the kernel: `Write` to the elements of these items,
 /// `Read` to reads, `Append` to writes; `Atomic` allows all accesses. If the kernel has groups, the items
-/// form whole groups. Other threads and queues may use the memory at the same time, as for [`racy`].
+/// form whole groups. Other threads and queues may use the memory at the same time, by the rules of [`racy`].
 ///
 /// ```
 /// use backend_api::expr::Geometry;
