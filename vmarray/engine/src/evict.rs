@@ -145,8 +145,8 @@ impl Evictor {
         }
     }
 
-    /// Proposes tracked frames to `candidate`, the best victims first. Ends when `candidate` has taken `want`
-    /// frames or replies [`Verdict::Stop`], or no frame is left. Returns the number of taken frames.
+    /// Proposes tracked frames for eviction to `candidate`, the best first. Ends when `candidate` has taken
+    /// `want` frames or replies [`Verdict::Stop`], or no frame is left. Returns the number of taken frames.
     ///
     /// Each tracked frame is proposed at most once, and once more if the first reply was
     /// [`Verdict::Referenced`]. So the number of proposals is at most twice that of tracked frames, and the

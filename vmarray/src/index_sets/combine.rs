@@ -120,7 +120,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// [`CommonDimension`](ErrorKind::CommonDimension) for a product;
     /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a set has a label twice;
     /// [`TooLong`](ErrorKind::TooLong) if the number of results overflows; [`NoMemory`](ErrorKind::NoMemory);
-    /// errors of the sources.
+    /// errors of reads of the sets.
     pub fn run(self) -> Result<Combination<'a, A, B>> {
         let merge = self.merge()?;
         self.found(merge)

@@ -178,7 +178,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let (devices, usable) = (&open.devices, &open.usable);
         let memory = HomeMemory::of(&mut *home, page_len);
         let pages = memory.cuts().pages();
-        // The pages need not all fit into device memory, because operations process larger data in batches.
+        // Operations process larger data in batches, so only pages that fit need room in device memory.
         let room = self.device_bytes.unwrap_or(usable.iter().map(|bytes| bytes / 4 * 3).sum());
         let placed = (pages as u64).min(room / page_bytes as u64).max(1);
         let mut stripe_pattern = open.stripe_pattern(&self.settings.placement, placed, page_bytes)?;

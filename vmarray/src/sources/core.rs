@@ -17,7 +17,7 @@ use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct SourceCore<T: Element> {
-    // Declared first, so that Rust drops the channels before `home`: their drop waits for copies.
+    // Declared first, so that Rust drops the channels before `home`: the channels' drop waits for copies.
     pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,

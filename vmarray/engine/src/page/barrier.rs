@@ -142,7 +142,7 @@ mod os {
         let (home, all) = (Processors::of(0)?, of_any(threads)?);
         for processor in (0..Processors::ROOM).filter(|&processor| all.has(processor)) {
             if let Err(error) = Processors::from_iter([processor]).move_here() {
-                // No thread runs on a processor that is offline or forbidden to the threads, so skip it.
+                // Ignore the error if none of the threads may run on this processor, which may be offline.
                 if of_any(threads)?.has(processor) {
                     return Err(error);
                 }

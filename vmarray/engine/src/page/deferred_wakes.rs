@@ -97,8 +97,8 @@ impl LockScope {
         Self(PhantomData)
     }
 
-    /// Defers the call of a channel's driver (the waker that serves requests of tasks) until the calling
-    /// thread has dropped its last `LockScope`. Defers nothing and returns `false` if the thread has none.
+    /// Defers the call of `driver`, a waker that serves requests of tasks, until the calling thread has
+    /// dropped its last `LockScope`. Returns `false` and defers nothing if the thread has none.
     #[inline]
     pub fn postpone(driver: impl FnOnce() -> Waker) -> bool {
         DEFERRED

@@ -376,7 +376,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Turns an exclusive hold into a shared one. Returns true if the caller must wake sleeping threads.
+    /// Turns an exclusive hold into a shared one of `holder`. Returns true if the caller must wake sleepers.
     #[must_use]
     #[inline]
     pub fn downgrade(&self, holder: Holder) -> bool {
@@ -413,7 +413,7 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Returns true if the page was used since the last sweep of the victim search, unless the use was
+    /// Returns true if the page was used since the last sweep (search for pages to evict), unless the use was
     /// [forgotten](Self::forget_use).
     #[inline]
     pub fn is_used(&self) -> bool {
@@ -425,7 +425,7 @@ impl Entry {
         state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }
 
-    /// Marks the page as unused for the next sweep of the victim search, unless lock-free access is open.
+    /// Marks the page as unused for the next search for pages to evict, unless lock-free access is open.
     #[inline]
     pub fn forget_use(&self) {
         self.change(|s| s.0 & !USED);
@@ -475,8 +475,8 @@ impl Entry {
         self.change(|s| if s.any(UNSAVED) { s.0 & !WRITERS } else { s.0 });
     }
 
-    /// One step of the victim search: claims the page for eviction. If `recency` is true, a page used since
-    /// the last step stays, and loses its used bit. Dirty pages stay unless `write_back` is true.
+    /// One step of the search for pages to evict: takes the page, or not. If `recency` is true, a page used
+    /// since the last step stays, and loses its used bit. Dirty pages stay unless `write_back` is true.
     pub fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {

@@ -81,7 +81,7 @@ impl HazardSlot {
     }
 }
 
-/// Waits until the hazard slot announces no access of this kind to the page. The caller has shut the entry's
+/// Waits until `slot` announces no access of the kind `access` to the page. The caller has shut the entry's
 /// gates, so no new lock-free access begins, and has then called [`barrier::heavy`].
 pub fn drain(slot: &HazardSlot, entry: *const Entry, access: HazardAccess) {
     let mut turns = 0;

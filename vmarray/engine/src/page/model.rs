@@ -204,7 +204,7 @@ fn a_slice_is_not_lent_under_a_lock_free_writer() {
 #[test]
 fn two_sharers_both_wait_for_a_lock_free_writer() {
     let mut model = loom::model::Builder::new();
-    // Two of the three threads spin, so testing all schedules would take hours.
+    // Two of the three threads spin, so limit preemptions: all schedules would take hours.
     model.preemption_bound = Some(2);
     model.check(|| {
         let page = Arc::new(ModelPage::open_for_writes());

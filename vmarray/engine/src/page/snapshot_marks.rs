@@ -205,9 +205,9 @@ impl<S> SnapshotMarks<S> {
                 pages.await_release(page, state);
             }
         }
-        // Wait for earlier lock-free writes, on pages with an open write gate. No other gate opens now,
-        // because that needs a hold of the page, and marks prevent holds. Pages unmarked by `pass` are marked
-        // again.
+        // Wait for earlier lock-free writes, on pages with an open write gate. No other gate opens now: only
+        // a holder of a page opens its gate, and no thread takes a marked page (if unmarked by `pass`, the
+        // page is marked again).
         let open = entries().map(|(_, entry)| entry);
         let open: Vec<_> = open.filter(|entry| entry.state(Ordering::Acquire).any(WRITERS)).collect();
         pages.quiesce_marked(&open);

@@ -86,7 +86,7 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         let (array, pager) = (this.array, this.array.pager());
         let (page, at) = this.place.clone()?;
         let entry = pager.entry(page);
-        // Try to read a short element from the cache without a hold. A long one is copied only once, below.
+        // Try to read a short element without holding its page. Copy a long element only once, below.
         let is_short = size_of::<T>() <= SHORT_BYTES;
         if this.acquire.is_none()
             && is_short

@@ -397,7 +397,7 @@ impl Files {
         let (page_len, pages) = self.pages_of(part, len, element::ElementLayout::<T>::BYTES)?;
         let stripe_pattern = self.description.stripe_pattern_of(part);
         let channels = stripe_pattern.len() as u64;
-        // For each channel: the store (open file) with its pages, and the channel's share in this file.
+        // For each channel: the store (open file) with its pages, the file's shares, and the channel's share.
         let homes: Vec<_> = stripe_pattern
             .iter()
             .enumerate()

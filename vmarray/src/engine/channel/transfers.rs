@@ -371,7 +371,7 @@ impl Channel {
                     entry.install(address);
                     entry.downgrade(holder)
                 }
-                // Wake the owner of the claim, because it may sleep until the page is resident.
+                // Wake the thread that took the page exclusively, because it may sleep until now.
                 LoadFor::Exclusive(_) => {
                     entry.install(address);
                     entry.state(Ordering::Acquire).any(WAITED)

@@ -1,4 +1,4 @@
-//! Join and group keys on devices: encodes column values of each tuple as one number, and sorts by this number.
+//! Join and group keys on devices: encodes column values of each tuple as one number, and sorts the numbers.
 
 use std::ops::Range;
 use std::sync::Arc;

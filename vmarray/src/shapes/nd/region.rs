@@ -330,7 +330,8 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         let Some((axis, tile)) = self.axis_out_of_order(&self.bounds(&of)) else {
             return vec![(of, last + 1)];
         };
-        // The matches are complete only before the tile of the last match, so discard this tile's matches.
+        // The search stopped within the last match's row of tiles. Discard the row's matches: search it
+        // again.
         let along = |place: usize| self.geometry.position_of(place).map_or(0, |at| at[axis]);
         let start = along(last) / tile * tile;
         found.truncate(found.partition_point(|place| along(*place) < start));
