@@ -32,18 +32,19 @@ use crate::ram::{Capacity, Ram};
 use routes::Routes;
 use schedule::{LinkTraffic, Schedule, lost};
 
-/// A simulated device for tests: it delays, reorders and fails work at random, determined by a seed. A
-/// [`builder`](Self::builder) configures it.
+/// A simulated device for tests: delays, reorders and fails work at random, determined by a seed. A
+/// [`builder`](Self::builder) configures the device.
 ///
 /// The device follows the [device contract](backend_api), and gives no guarantees beyond it. The same seed
 /// and the same calls cause the same behaviour, to the byte and to the nanosecond.
 ///
-/// **Time** is virtual. It advances when the program [waits](Device::wait) (to the end of the work),
+/// **Time** is virtual. The time advances when the program [waits](Device::wait) (to the end of the work),
 /// [polls](Device::poll) (a little each time, so a loop of polls ends), or calls [`advance`](Self::advance)
-/// or [`run`](Self::run). There are no threads and no sleeps. Each submission has a random latency, and
-/// latencies of different queues overlap. Then its bytes pass the link of their direction, which all queues
-/// share. So queues overtake each other, batches are cheaper than single copies, and uploads overlap with
-/// downloads. Tests can assert times and orders with [`now`](Self::now) and the [`trace`](Self::trace).
+/// or [`run`](Self::run). There are no threads and no sleeps. Each submission first has a random latency;
+/// latencies of different queues overlap. Then the submission's bytes pass the link of their direction, which
+/// all queues share. So queues overtake each other, batches are cheaper than single copies, and uploads
+/// overlap with downloads. Tests can assert times and orders with [`now`](Self::now) and the
+/// [`trace`](Self::trace).
 ///
 /// **Effects** happen at the virtual time at which the work is done, and not earlier. So a program that reads
 /// or changes a frame too early gets wrong bytes every time. New device memory holds garbage.

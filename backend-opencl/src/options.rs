@@ -5,11 +5,11 @@ use std::path::PathBuf;
 /// Storage of built kernels between runs of programs.
 ///
 /// The device stores built kernels in a folder. A driver runs any binary in the folder, so the folder and its
-/// files must belong to the user. On Unix the effective user of the process must own them, no other user may
-/// write to them, and they must not be symbolic links. The device creates them with the modes 0700 and 0600.
-/// If a folder does not meet these conditions, the device does not use it, and builds the kernels each time
-/// it is opened: [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the reason. On other
-/// systems the device does not check the permissions of the folder.
+/// files must belong to the user. On Unix the effective user of the process must own folder and files, no
+/// other user may write to them, and they must not be symbolic links. The device creates folders with the
+/// mode 0700 and files with 0600. If a folder does not meet these conditions, the device builds the kernels
+/// each time it is opened: [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) returns the
+/// reason. On other systems the device does not check the permissions of the folder.
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, OpenClOptions, devices};
@@ -69,10 +69,10 @@ pub struct OpenClOptions {
     /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory)
     /// returns true if kernels do so.
     pub zero_copy: bool,
-    /// Makes kernels divide `f32` by integer arithmetic even if the driver supports correctly rounded
-    /// quotients (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`). Without that support kernels always do so. Off by
-    /// default. Use it for tests, and for drivers whose claim is wrong; a division then takes some tens of
-    /// instructions.
+    /// Makes kernels divide `f32` by integer arithmetic, which takes some tens of instructions, even if the
+    /// driver supports correctly rounded quotients (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`). Without that
+    /// support kernels always do so. Off by default. Use this option for tests, and for drivers that wrongly
+    /// claim the support.
     pub integer_division: bool,
 }
 

@@ -25,7 +25,7 @@ const RECENT_MAX: usize = 256;
 /// are chunks of a compressed file, objects of a server, rows of a database, and computed values.
 ///
 /// Several threads call the methods at the same time. For each page, either one thread writes, or any number
-/// of threads read. The methods may block. They must not use the array over these pages, nor wait for a
+/// of threads read. The methods may block. A method must not use the array over these pages, nor wait for a
 /// thread pool whose threads use the array. If a method panics, the access to the array returns an error.
 ///
 /// ```
@@ -115,7 +115,8 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A device whose memory consists of the pages of a [`Backing`]. An array over the device reads and writes
-/// the pages on demand. It caches the pages in RAM and, with [`with_tier`](Self::with_tier), on GPUs.
+/// the pages on demand. The array caches pages in RAM, and [`with_tier`](Self::with_tier) caches them on
+/// GPUs.
 ///
 /// A new buffer consists of the lowest pages that no other buffer has, with their contents. After
 /// [`serve_work`](Self::serve_work), new buffers are scratch memory instead.

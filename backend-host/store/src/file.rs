@@ -28,18 +28,18 @@ const TIERED_THREADS_LEAST: usize = 16;
 
 /// A device whose memory is a file: slow and large.
 ///
-/// The device creates its own file, and never opens an existing one, so it cannot overwrite data. The file
-/// has the length of the device. The creation reserves the blocks of the file, so it fails at once if the
-/// disk is full.
+/// The device creates its own file, and never opens an existing file, so it cannot overwrite data. The file
+/// has the length of the device. The creation reserves the blocks of the file, so the creation fails at once
+/// if the disk is full.
 ///
 /// # Contents do not persist
 ///
 /// As on other devices, the contents of an array are lost when the array is dropped. A file with a name
 /// remains after its device is dropped, until the user removes it. But the file does not record the array's
-/// length, nor the pages that were written. So no device can open it again, and [`create`](Self::create)
-/// refuses its path with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). For persistent arrays use
-/// [`StoreDevice`](crate::StoreDevice). To work in place on an existing file, use a source over its memory
-/// map (`Source` of `vmarray`, feature `memmap2`).
+/// length, nor the pages that were written. So no device can open the file again, and
+/// [`create`](Self::create) refuses its path with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists).
+/// For persistent arrays use [`StoreDevice`](crate::StoreDevice). To work in place on an existing file, map
+/// the file to memory, and use `Source` of `vmarray` (feature `memmap2`).
 ///
 /// # Permissions
 ///

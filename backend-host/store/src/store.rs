@@ -53,7 +53,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// durable; concurrent work is durable as a whole or not at all. Pages of zeroes take no space. The file
 /// never shrinks, and the store reuses free places.
 ///
-/// Every page has a checksum (XXH3, 64 bits), and so has each block of 4096 bytes in it. Reads verify them:
+/// Each page and each block of 4096 bytes in a page has a checksum (XXH3, 64 bits). Reads verify checksums:
 /// damage is an error of kind [`Corrupted`](ErrorKind::Corrupted) that names page and file, never a wrong
 /// value. Superblocks, log and map have checksums too, so the store refuses a damaged file instead of opening
 /// an older state. There is one exception: if the last writer did not close the file, a damaged end of the
@@ -340,9 +340,9 @@ impl StoreDevice {
     }
 
     /// Opens files that were [joined](Self::join), in the state of the last commit that all files have, and
-    /// joins them again. Returns the devices in the order of the files. A file of the group that is opened
-    /// alone for writing may not match the other files afterwards. Files that were converted from version 2
-    /// are assumed to match each other until the first commit.
+    /// joins the files again. Returns the devices in the order of the files. If a file of the group is opened
+    /// alone for writing, it may not match the other files afterwards. Files that were converted from version
+    /// 2 are assumed to match each other until the first commit.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open). [`Corrupted`](ErrorKind::Corrupted), with the name of the file, if
@@ -393,10 +393,10 @@ impl StoreDevice {
         Ok(stores)
     }
 
-    /// Joins stores, which then commit together: [`sync`](Device::sync) of one store, or its drop, stores the
-    /// changes of all of them as one commit, with one [note](Self::set_note). The files stay locked until all
-    /// of these stores are dropped. Call this function before the first commit, with new stores or with
-    /// stores that were [opened together](Self::open_together).
+    /// Joins stores, so that they commit together. [`sync`](Device::sync) of one store, or the drop of one,
+    /// then stores the changes of all joined stores as one commit, with one [note](Self::set_note). The files
+    /// stay locked until all of these stores are dropped. Call this function before the first commit, with
+    /// new stores or with stores that were [opened together](Self::open_together).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -495,7 +495,7 @@ impl StoreDevice {
         self.volume.metadata()
     }
 
-    /// Replaces the metadata. The next [`sync`](Device::sync) makes it durable.
+    /// Replaces the metadata. The next [`sync`](Device::sync) makes the new metadata durable.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the metadata is too long,
@@ -522,7 +522,7 @@ impl StoreDevice {
         self.engine.named(self.group.iter().try_for_each(|member| member.set_note(note)))
     }
 
-    /// Divides the pages among the next `shares` buffers: each buffer has one share, in the order of
+    /// Divides the pages into `shares` shares, one for each of the next `shares` buffers, in the order of
     /// allocation. These buffers can have any length, and can be [extended](Device::extend). Call this method
     /// before the first buffer is allocated, and with the same number each time the store is opened.
     ///
@@ -577,8 +577,8 @@ impl StoreDevice {
         }
     }
 
-    /// Zeroes a page and frees its part of the file: at once if no [`sync`](Device::sync) has stored the
-    /// page, else with the next `sync`. Has no effect on a page of zeroes.
+    /// Zeroes a page, and frees the page's part of the file: at once if no [`sync`](Device::sync) has stored
+    /// the page, else with the next `sync`. Has no effect on a page of zeroes.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -28,21 +28,22 @@ const REMEMBERED_SHARE: u32 = 2;
 /// this number, because a page is often read in parts.
 const APART_SHARE: u32 = 64;
 
-/// A cache of a file's pages in the memory of GPUs. The bus to the GPU then limits the speed of repeated
-/// reads, instead of the drive.
+/// A cache of a file's pages in the memory of GPUs. Repeated reads then run at the speed of the bus to the
+/// GPU, instead of the drive's speed.
 ///
 /// A tier can use any device: GPUs of all backends, host RAM, simulated devices. Pass the tier to a
 /// [`FileDevice`](crate::FileDeviceBuilder::tier) or a [`StoreDevice`](crate::StoreDevice::with_tier). The
-/// first file device with the tier allocates all of the tier's GPU memory; the drop of the last one releases
-/// it. File devices with the same page length share the memory. For another page length the tier allocates
-/// the same amount again. Clones refer to the same tier.
+/// first of these devices allocates all of the tier's GPU memory; the drop of the last one releases the
+/// memory. Devices with the same page length share the memory. For another page length the tier allocates the
+/// same amount again. Clones refer to the same tier.
 ///
 /// # Admission and replacement
 ///
 /// While the GPUs have free slots (memory for one page each), each page that is read is copied to a GPU. When
-/// they are full, a page is copied at its second miss, if the first one was recent, and replaces a page that
-/// was not read for a while: *lazy admission* (S. Huang et al., "LARC", MSST 2013) before CLOCK. So a single
-/// scan of a file does not displace cached pages, and only few misses cost a copy to a GPU.
+/// all slots are used, a page is copied only at its second miss, if the first miss was recent. The page
+/// replaces a page that was not read for a while. This is *lazy admission* (S. Huang et al., "LARC", MSST
+/// 2013) before CLOCK. So a single scan of a file does not displace cached pages, and only few misses cost a
+/// copy to a GPU.
 ///
 /// A write completes when it has reached the file, as without a tier. If the page is cached, the device
 /// updates the copy on the GPU. If less than 4 KiB of the page changes, it evicts the copy instead, until the
