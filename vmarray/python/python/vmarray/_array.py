@@ -592,7 +592,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         Returns
         -------
         DeviceMemory
-            For use in ``with a.device_memory() as memory``. It supports DLPack and ``__cuda_array_interface__``.
+            For use in ``with a.device_memory() as memory``. Supports DLPack and ``__cuda_array_interface__``.
 
         Examples
         --------
@@ -1157,7 +1157,7 @@ def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> A
     checksums : bool, optional
         True to compare items read back from devices with the checksums of the written items.
     order, like, device : optional
-        NumPy's options: the order ``"C"``; an array whose devices the new one gets; the same as `devices`.
+        NumPy's options: ``order`` is ``"C"``, ``like`` is an array on the same devices, ``device`` means `devices`.
 
     Examples
     --------

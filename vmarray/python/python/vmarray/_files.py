@@ -259,8 +259,8 @@ def to_zarr(
         Number of items along each axis of a chunk, which is compressed as a unit, and of a shard, which is a file of
         several chunks.
     checksums : bool, optional
-        True to end each chunk with a CRC-32C of four bytes, so that reading a damaged chunk is an error. With
-        ``compressors`` of your own, add ``zarr.codecs.Crc32cCodec()`` to them. Stores of Zarr version 2 have none.
+        True to end each chunk with a CRC-32C of four bytes, so that reading a damaged chunk is an error. If you
+        pass ``compressors``, append ``zarr.codecs.Crc32cCodec()``. Stores of Zarr version 2 have no checksums.
     progress : optional
         A bar like ``tqdm``, which receives the number of written bytes.
     **given

@@ -520,7 +520,7 @@ def kernel(function: Any) -> Kernel:
     kernels; numbers from outside. Anything else is a `KernelError` at its line.
 
     If an argument is an array, its parameter means one item of the array. With integers in brackets, one for each axis,
-    it means the item at this distance: ``x[-1, 0]`` is the item above. Types follow NumPy's rules. Both branches of an
+    ``x[-1, 0]`` means the item at this distance: the item above. Types follow NumPy's rules. Both branches of an
     ``if`` are computed.
 
     Call the result with arrays, which are broadcast, or with numbers. ``boundary`` gives the values beyond the edges: a

@@ -101,13 +101,14 @@ def _opened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...]) -> Array:
 def to_dask(array: Array, chunks: Any = "auto") -> da.Array:
     """A ``dask.array`` of the items of an array. Threads of this process read the items when they are needed.
 
-    If the array is in a file, other processes read the file themselves, in its present state: dask pickles only the
-    path. No program may have the file open for writing meanwhile.
+    If the array is in a file, dask pickles only the path, and other processes read the file themselves. They read the
+    contents at that time, so no program may have the file open for writing meanwhile.
 
     Parameters
     ----------
     array : Array
-        The array with the items. It is not copied, so do not write to it until dask has computed all results.
+        The array with the items. The call does not copy the array, so do not write to the array until dask has
+        computed all results.
     chunks : optional
         Chunks, as in ``dask.array.from_array``.
 
@@ -212,8 +213,8 @@ def to_zarr(
     """Writes a ``dask.array`` to a Zarr array. Each worker writes its chunks.
 
     One task writes each stored chunk or shard as a whole. If chunks of the ``dask.array`` have other boundaries, dask
-    first rechunks the array, which moves items between workers. If its chunks are multiples of the stored chunks, no
-    items move.
+    first rechunks the array, which moves items between workers. If the chunks of ``x`` are multiples of the stored
+    chunks, no items move.
 
     Parameters
     ----------
