@@ -217,7 +217,8 @@ impl<'a> Writer<'a> {
             if number > 0 || start == end {
                 pager.settle(&pages)?;
             } else {
-                // Only the pages at both ends keep old elements. The others are overwritten as a whole.
+                // Settle (initialize) only the pages at both ends, because only these pages keep old
+                // elements.
                 pager.settle(&(pages.start..start))?;
                 pager.settle(&(end..pages.end))?;
             }

@@ -67,7 +67,7 @@ pub(crate) fn in_parts(
 /// Writes the operands of a part back, and returns the outcome of the part.
 fn part_done(done: WriteOutcome, part: Range<usize>, read: &[ReadOperand<'_>]) -> WriteOutcome {
     if done.failure.is_some() {
-        // If operands are changed, they were not written back. Written ranges then count as unspecified,
+        // After a failure, changed operands are not written back. Written ranges then count as unspecified,
         // because the operands lack the results of these ranges.
         let others_miss = read.iter().any(|other| other.is_changed());
         let WriteOutcome { mut written, mut unspecified, failure } = done;

@@ -46,8 +46,7 @@ pub(super) struct CopiedResults<'a> {
 }
 
 pub(super) struct AppendArgument<'a> {
-    /// Index of the appended elements among the copied arguments. The counter of the elements has the index
-    /// before.
+    /// Index of the appended elements among the copied arguments. Their counter has the preceding index.
     pub elements: usize,
     /// Index of the kernel parameter that the argument belongs to.
     pub number: usize,
@@ -322,8 +321,8 @@ impl Change for Launching<'_> {
         self.views
             .iter()
             .position(|place| *place == ViewPlace::Column(0))
-            // Do not count elements as overwritten if the launch has a time limit or native code: a work-item
-            // (GPU thread) may then leave its element unwritten.
+            // Do not count elements as overwritten if the launch limits loop iterations (`budget`) or has
+            // native code: a work-item (GPU thread) may then leave its element unwritten.
             .filter(|_| self.plan.options.budget.is_none() && self.plan.kernel.kernel.code().is_none())
             .is_some_and(|view| self.plan.kernel.overwrites(view, element_bytes))
     }

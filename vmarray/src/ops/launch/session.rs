@@ -174,8 +174,8 @@ impl<'a> Session<'a> {
     }
 
     /// Borrows an array until the session ends, so that launches can read and write all its elements. The
-    /// call first writes dirty pages back to the devices; after the session the array's cache is empty. If a
-    /// device is new to the session, the call transfers all earlier [copies](Self::copy) to it.
+    /// call first writes dirty pages back to the devices. After the session the array's cache is empty. If a
+    /// device is new to the session, the call copies all earlier [copies](Self::copy) to this device.
     ///
     /// An [`NdArray`](crate::NdArray) is held with all its axes:
     ///

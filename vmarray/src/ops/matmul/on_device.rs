@@ -276,8 +276,8 @@ impl Change for ProductChange<'_> {
         report: Option<HostSpan<'_>>,
     ) -> backend_api::Result<Ticket> {
         let Some(report) = report else { unreachable!("every launch has a report") };
-        // If the device refuses this kernel, do not run it on the host: the host multiplies faster tile by
-        // tile.
+        // If the device refuses this kernel, do not run it on the host: the host is faster if it multiplies
+        // tile by tile.
         self.with(run, report, |launch| queue.with_ram(false).submit(launch))
     }
 

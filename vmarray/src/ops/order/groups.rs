@@ -456,7 +456,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         {
             let mut read = ScratchVec::<V::Element>::unspecified(values.len())?;
             values.read(0, &mut read)?;
-            // Reduce by codes (numbers of keys) only integers, because float sums depend on the sorted order.
+            // Only integers can be reduced by codes (numbers of keys): float sums depend on the sorted order.
             let found = match order.codes.as_ref().filter(|_| R::FLIP_NEGATIVE == 0) {
                 Some(codes) => codes.reduced::<_, R, F, O>(&read)?,
                 None => {

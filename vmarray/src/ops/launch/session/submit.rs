@@ -262,8 +262,8 @@ impl Session<'_> {
         };
         let mut channels = homes.iter().flat_map(|pager| pager.channels());
         let is_on_one = channels.all(|other| Arc::ptr_eq(other.device(), &device));
-        // If an array is on several channels (shares of the device), one launch can cover them only if its
-        // view starts at the first element of the array.
+        // One launch can cover several channels (shares of the device) of an array only if there are few of
+        // them, and the argument begins at the first element of the array.
         let is_whole = |of: &SessionElements<'_>| {
             let count = self.stores[of.places.store].pager().map_or(1, |pager| pager.channels().len());
             count == 1 || count <= READ_IN_PLACE_MAX && of.skipped() == 0
@@ -373,8 +373,8 @@ impl Session<'_> {
                     let number = self.known_lane(other);
                     let known = &mut self.lanes[lane].reached;
                     known.resize(known.len().max(number + 1), None);
-                    // Both devices must be able to access each other, because later writes by the other
-                    // device must wait for this read.
+                    // This device must reach the other one to read its elements. The other device must reach
+                    // this one, so that its later writes wait for this read.
                     let maps =
                         || reach(&device, other) == Reach::Maps && reach(other, &device) == Reach::Maps;
                     if !*known[number].get_or_insert_with(maps) {

@@ -19,8 +19,8 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     #[inline(always)]
     pub fn key<K: KeyBits>(self, key: K) -> u64 {
         let (wide, above) = (key.wide(), u64::BITS - 8 * K::BYTES as u32);
-        // If the sign bit is set, flip all bits below it. Shifts compute the mask, because the compiler may
-        // emit a branch for `KeyOrder`'s method.
+        // For a float with a set sign bit, flip all lower bits. Shifts compute the mask, because the compiler
+        // may emit a branch for `KeyOrder`'s method.
         let below = if IS_FLOAT { ((wide << above) as i64 >> 63) as u64 >> (above + 1) } else { 0 };
         wide ^ self.order.flip ^ below
     }
