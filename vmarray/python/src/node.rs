@@ -131,11 +131,11 @@ impl Source {
         pending.push(Arc::downgrade(lazy));
     }
 
-    /// Computes the pending expressions that read the array. Call it before a write to the array. Skips
+    /// Computes the pending expressions that read the array. Call this before a write to the array. Skips
     /// `unwanted`, and expressions that the program dropped. After an error the remaining expressions stay
     /// pending.
     pub fn settle(&self, unwanted: Option<&Lazy>) -> Result<()> {
-        // Fail in a forked process, because a mutex locked by the parent's thread stays locked there.
+        // `open` fails in a forked process, in which a mutex of a parent's thread would stay locked.
         self.open()?;
         loop {
             let Some(one) = lock(&self.pending).last().cloned() else { return Ok(()) };
@@ -252,7 +252,7 @@ impl Lazy {
     fn current_size(&self) -> Size {
         match self.state.try_lock().as_deref() {
             Ok(State::Done(_)) => Size { instructions: 0, leaves: 1 },
-            // If another thread is still computing the value, return the size of the expression.
+            // The value is not computed, or another thread holds the lock and computes it.
             _ => self.size,
         }
     }

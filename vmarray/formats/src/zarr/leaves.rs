@@ -90,7 +90,7 @@ fn add(of: &DataType, path: &str, within: &[(usize, usize)], offset: usize, leav
 
 fn leaf(path: &str, number: NumberKind, within: &[(usize, usize)], offset: usize) -> LeafArray {
     let axes = within.iter().map(|(len, _)| *len).collect();
-    // Merge nested array types whose elements are contiguous into one run of bytes.
+    // Merge the innermost arrays, whose numbers are contiguous, into one run of bytes.
     let (mut run_bytes, mut outer) = (number.bytes(), within);
     while let [before @ .., (len, stride)] = outer
         && *stride == run_bytes
