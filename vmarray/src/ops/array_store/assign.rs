@@ -217,8 +217,7 @@ impl<'a> Writer<'a> {
             if number > 0 || start == end {
                 pager.settle(&pages)?;
             } else {
-                // Settle (initialize) only the pages at both ends, because only these pages keep old
-                // elements.
+                // Settle (initialize) only the pages at both ends: only these pages keep old elements.
                 pager.settle(&(pages.start..start))?;
                 pager.settle(&(end..pages.end))?;
             }

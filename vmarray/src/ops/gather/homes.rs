@@ -31,7 +31,7 @@ pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
             match claim(pager, page) {
                 Some(false) => run.push(Claimed { page, is_listed: true }),
                 // The home slot (the page's place in device memory) contains zeros already. Only mark the
-                // page as initialized, because devices may write to the slot from now on.
+                // page as initialized and no longer zero, because the scatter writes there.
                 Some(true) => {
                     pager.entry(page).home_is_unknown();
                     pager.release(page, Holder::Pin, HOME);

@@ -91,8 +91,7 @@ pub(super) fn top_k<T: SortKey, S: Store<Element = T>>(of: Section<'_, S>, count
         return Ok(Vec::new());
     }
     let least = key_of_rank(of, (of.len() - count) as u64)?;
-    // Gather the elements whose keys are greater than `least`. All others have the key `least` and equal
-    // bits.
+    // Gather the elements with keys greater than `least`. All others have the key `least` and equal bits.
     let greater = of.find_where(.., key_bits::<T>().gt(least), count)?;
     let mut greatest = of.gather(&greater.indices)?;
     let order = KeyOrder::of::<T>(true);

@@ -46,8 +46,8 @@ impl StripedRange {
         }
     }
 
-    /// Returns `count` contiguous (unstriped) elements from `first` on. Kernels give number 0 to element
-    /// `base`.
+    /// Returns `count` contiguous (unstriped) elements from `first` on. Element `base` is number 0 in
+    /// kernels.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
