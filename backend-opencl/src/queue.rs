@@ -134,8 +134,7 @@ impl OpenClQueue {
         }))
     }
 
-    /// Begins a submission to the queue. Other threads cannot submit until the submission has ended. A later
-    /// failure of the driver is an error of kind `kind` in `operation`.
+    /// Begins a submission. Other threads cannot submit until it ends. Driver errors get the kind `kind`.
     ///
     /// # Errors
     /// `UnknownHandle` for a queue that was closed, `Lost`.

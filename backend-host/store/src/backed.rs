@@ -115,8 +115,7 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A device whose memory consists of the pages of a [`Backing`]. An array over the device reads and writes
-/// the pages on demand. The array caches pages in RAM, and [`with_tier`](Self::with_tier) caches them on
-/// GPUs.
+/// pages on demand. The array caches pages in RAM and, with [`with_tier`](Self::with_tier), on GPUs.
 ///
 /// A new buffer consists of the lowest pages that no other buffer has, with their contents. After
 /// [`serve_work`](Self::serve_work), new buffers are scratch memory instead.

@@ -134,8 +134,7 @@ impl<'a> Code<'a> {
     }
 
     fn splice(&mut self, kind: &str, operands: &[&str]) {
-        // The last operands are inputs: the thread's first element, and the number of elements left. For
-        // `extremes`, a third input is the element's index.
+        // The last operands are inputs: first element, elements left and (for `extremes`) the first index.
         let inputs = if kind == "extremes" { 3 } else { 2 };
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };

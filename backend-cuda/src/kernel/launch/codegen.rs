@@ -168,8 +168,8 @@ impl KernelKey {
             // that no code wrote. Assume nothing about the registers' values.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::IntegerBounds::unknown(body.registers.len());
-            // Each register is also written by its initialisation to zero. So every bool has several writes,
-            // and is stored in a word, as `words` requires.
+            // The initialisation to zero also writes each bool. So each has several writes: use words for
+            // all.
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();
