@@ -1441,9 +1441,8 @@ def release_memory() -> int:
     longer than the copy of the items. Results are NumPy arrays of 256 KiB or more that this package has created. The
     pool has at most 1 GiB, or a sixteenth of the RAM if that is less. Each new result frees pool memory that was
     unused for a minute. If the system lacks memory, the system reclaims pool memory, except page-locked memory. If the
-    program repeatedly reads results of 32 MiB or more by a list of indices, their memory is page-locked, so that the
-    GPU can write to it directly. A NumPy array from the pool has a ``base``, which owns the memory, so ``resize``
-    raises an error.
+    program repeatedly reads 32 MiB or more by a list of indices, the memory is page-locked, so that the GPU can write
+    to it directly. A NumPy array from the pool does not own its memory, so ``resize`` raises an error.
 
     Examples
     --------

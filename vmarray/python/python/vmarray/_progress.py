@@ -21,9 +21,8 @@ def progress(callback: Any) -> Iterator[None]:
         A function of two numbers: the processed bytes, and the bytes to process in all; or a bar like ``tqdm``. A byte
         that the sort moves several times counts each time. Any thread may call the function, but never two at once. The
         sort calls the function before each step of at most a few GiB, and from time to time within a step. If there are
-        several sorts, each reports its own numbers. If the function raises an exception, the sort stops and raises this
-        exception; the array then has all of its items, in some order. Ctrl-C also stops a sort, with or without this
-        context.
+        several sorts, each reports its own numbers. An exception of the function stops the sort, which raises it; the
+        array then has all of its items, in some order. Ctrl-C also stops a sort, with or without this context.
 
     Examples
     --------
