@@ -128,7 +128,7 @@ impl<R, S> Combiner<R, S> {
         (0..self.inbox.len()).map_while(|_| self.inbox.pop())
     }
 
-    /// Adds a reason to serve, and calls `serve` with all reasons until none is left. If another thread is
+    /// Adds the reason `why`, and calls `serve` with all reasons until none is left. If another thread is
     /// serving, that thread also serves this reason, and this call returns at once.
     pub fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);

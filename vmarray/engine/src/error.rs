@@ -740,7 +740,7 @@ pub fn interrupted(error: Error, written: Range<usize>, unspecified: Range<usize
     ErrorKind::Interrupted { written, unspecified, cause }.into()
 }
 
-/// Checks that two lengths are equal.
+/// Returns an error that names `of` unless the length `got` equals the length `expected`.
 #[doc(hidden)]
 pub fn expect_len(of: &'static str, expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { of, expected, got }.into()) }

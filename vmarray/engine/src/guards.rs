@@ -128,7 +128,7 @@ impl Identity {
         wake_tasks_of_thread();
     }
 
-    /// Removes a dropped guard from the calling thread's list of guards.
+    /// Removes a dropped guard of this page from the calling thread's list of guards.
     #[inline]
     pub fn let_go(&self, page: u64) {
         with(|held| {

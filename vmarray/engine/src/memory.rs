@@ -13,8 +13,8 @@ pub fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
         .map_err(|()| ErrorKind::NoMemory { bytes: len.saturating_mul(size_of::<T>()) }.into())
 }
 
-/// Returns zeroed elements like [`zeroed_vec`], for memory that the caller will write entirely. It requests
-/// large pages from the system, so that a page fault occurs once per 2 MiB instead of 4 KiB.
+/// Returns `len` zeroed elements like [`zeroed_vec`], for memory that the caller will write entirely.
+/// Requests large pages from the system, so that a page fault occurs once per 2 MiB instead of 4 KiB.
 pub fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     let values = zeroed_vec::<T>(len)?;
     ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
@@ -31,8 +31,8 @@ pub fn reserve_large<T>(values: &mut Vec<T>, more: usize) -> Result<()> {
     Ok(())
 }
 
-/// Requests large pages for existing memory of the caller, which keeps its contents. Has no effect on memory
-/// that is too short for large pages.
+/// Requests large pages for the caller's memory of `bytes` bytes at `at`, which keeps its contents. No effect
+/// if `bytes` is too short for large pages.
 pub fn ask_for_large_pages(at: *const u8, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {

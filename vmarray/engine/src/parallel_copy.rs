@@ -17,7 +17,7 @@ const THREADS_A_BUS: usize = 12;
 /// Number of threads that are in long copies, including the callers.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns true if a copy of this length would run on several threads now, or next to copies of other calls.
+/// Returns true if a copy of `bytes` bytes would now run on several threads, or next to other copies.
 #[inline]
 pub fn is_shared(bytes: u64) -> bool {
     bytes >= 2 * SHARE_BYTES || BUSY.load(Ordering::Relaxed) > 0

@@ -51,7 +51,7 @@ pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) 
     let _ = (work, device, ticket);
 }
 
-/// Records the amount of submitted work: bytes and number of copies.
+/// Records the amount of the work of `ticket`: `bytes` bytes in `pieces` copies.
 #[doc(hidden)]
 #[inline]
 pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {

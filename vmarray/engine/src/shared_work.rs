@@ -18,7 +18,7 @@ pub fn for_each<I>(
     for_each_with(threads, items, || (), |(), item| work(item))
 }
 
-/// Runs `work` on all items as [`for_each`] does. Each thread has its own scratch value of type `S`.
+/// Runs `work` on all items as [`for_each`] does. Each thread has its own result of `scratch_of`.
 pub fn for_each_with<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,

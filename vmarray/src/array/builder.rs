@@ -186,8 +186,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Sets the maximum RAM of the cache, in pages for each channel (share of a device). The cache has at
-    /// least one page of each channel, and at most all.
+    /// Sets the maximum RAM of the cache: `frames` pages for each channel (share of a device). The cache has
+    /// at least one page of each channel, and at most all.
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
         self.settings.cache = Cache::FramesPerChannel(frames);
         self

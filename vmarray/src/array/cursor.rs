@@ -301,7 +301,7 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
         }
     }
 
-    /// Reads an element.
+    /// Reads the element at `index`. The cursor then holds the element's page.
     ///
     /// # Errors
     /// The errors of [`PagedView::page`](crate::views::PagedView::page); the cursor releases the old page
@@ -332,7 +332,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
         Self { address: std::ptr::null_mut(), first: 0, count: 0, writable: 0, held }
     }
 
-    /// Reads an element.
+    /// Reads the element at `index`. The cursor then holds the element's page.
     ///
     /// # Errors
     /// The errors of [`PagedViewMut::page_mut`](crate::views::PagedViewMut::page_mut); the cursor releases
@@ -347,7 +347,7 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
         Ok(unsafe { *self.address.add(at) })
     }
 
-    /// Writes an element.
+    /// Writes the element at `index`. The cursor then holds the element's page.
     ///
     /// # Errors
     /// The errors of [`get`](Self::get).

@@ -20,7 +20,7 @@ pub(crate) use files::LINEAR;
 use files::{Description, FilePart, Files, PLACE_BYTES, ROWS, in_words, native_byte_order};
 
 impl<T: Element> VirtualArray<T> {
-    /// Creates a persistent array of zeroes in a new file: [`Builder::create`] with the default settings.
+    /// Creates a persistent array of `len` zeroes in a new file: [`Builder::create`] with default settings.
     ///
     /// # Errors
     /// The errors of [`Builder::create`].

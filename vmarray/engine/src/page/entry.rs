@@ -82,8 +82,8 @@ impl Entry {
         State(self.state.load(order))
     }
 
-    /// Reads an element of the page by accesses that may race with a writer that holds the page. Returns
-    /// `None` if such a writer was active.
+    /// Calls `read` to read an element of the page. Its accesses may race with a writer that holds the page.
+    /// Returns `None` if such a writer was active.
     #[inline(always)]
     pub fn read_validated<R>(&self, read: impl FnOnce() -> R) -> Option<R> {
         let before = self.state(Ordering::Acquire);
@@ -167,7 +167,7 @@ impl Entry {
     }
 
     /// Takes an absent page for shared use, which protects its home slot (in device memory) from writes. `Ok`
-    /// is true if the slot has contents. Precedence is as in [`try_share`](Self::try_share).
+    /// is true if the slot has contents. `barging` is as in [`try_share`](Self::try_share).
     #[inline]
     pub fn try_share_home(&self, barging: bool) -> Result<bool, Refusal> {
         self.transition(|s| match s {

@@ -49,8 +49,8 @@ pub fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
-/// Registers the waker of a task that waits for the page, as [`park`] does for a thread. Returns `None` if
-/// the task need not wait.
+/// Registers the waker of a task that waits while `busy` holds, as [`park`] does for a thread. Returns `None`
+/// if the task need not wait.
 #[inline]
 pub fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bool) -> Option<Asleep> {
     let asleep = Asleep::at(key(entry), waker);

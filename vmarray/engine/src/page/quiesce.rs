@@ -5,9 +5,9 @@ use super::entry::Entry;
 use super::hazard::HazardAccess;
 use super::state::{READERS, State, WRITERS};
 
-/// Waits for the end of all lock-free accesses of the kind `access`, with one barrier for all pages. The
-/// caller has shut the gates (which allow such accesses); each `State` is from before. The caller holds the
-/// pages: exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
+/// Waits for the end of all lock-free accesses of the kind `access`: calls `barrier`, then `drain` for each
+/// page. The caller has shut the gates (which allow accesses); each `State` is from before. The caller holds
+/// the pages: exclusively for [`HazardAccess::All`], at least shared for [`HazardAccess::Writes`].
 pub fn quiesce_by<'a>(
     pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
     access: HazardAccess,

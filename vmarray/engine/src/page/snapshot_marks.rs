@@ -269,7 +269,7 @@ impl<S> SnapshotMarks<S> {
         runs
     }
 
-    /// Calls a function with the saver; returns `None` outside of the phase `Saving`.
+    /// Calls `look` with the saver; returns `None` outside of the phase `Saving`.
     pub fn with_saver<R>(&self, look: impl FnOnce(&S) -> R) -> Option<R> {
         self.saving.read().as_ref().map(|saving| look(&saving.saver))
     }

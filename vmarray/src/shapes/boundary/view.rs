@@ -190,8 +190,8 @@ where
         Ok(())
     }
 
-    /// Starts a prefetch of the part of a window (box at `origin`) that is inside of the view, and returns
-    /// without waiting, as [`NdArray::prefetch`](crate::views::View::prefetch) does.
+    /// Starts a prefetch of the part of a window (`extent` elements at `origin`) inside of the view, and
+    /// returns without waiting, as [`NdArray::prefetch`](crate::views::View::prefetch) does.
     ///
     /// # Errors
     /// The errors of [`NdArray::prefetch`](crate::views::View::prefetch).
@@ -206,7 +206,7 @@ where
         self.view.prefetch(self.region(start, inside))
     }
 
-    /// Copies a window (box of signed positions) into a new vector, in row-major order; see
+    /// Copies the window (box) of `extent` elements at `origin` into a new vector, in row-major order; see
     /// [`read_window`](Self::read_window).
     ///
     /// # Errors

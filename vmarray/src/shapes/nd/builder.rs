@@ -45,7 +45,7 @@ pub struct NdBuilder<T: Element, const N: usize, D: Device> {
 }
 
 impl<T: Element, const N: usize> NdArray<T, N> {
-    /// Creates a builder for an array with other devices or settings.
+    /// Creates a builder for an array of this shape with other devices or settings.
     pub fn builder(shape: [usize; N]) -> NdBuilder<T, N, AnyDevice> {
         let elements = VirtualArray::builder(0);
         NdBuilder { shape, layout: NdLayout::RowMajor, elements }

@@ -62,7 +62,7 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
-    /// Creates a view of all elements of an array or source in several dimensions, in row-major order.
+    /// Creates a view that shows all elements of an array or source, in row-major order, in this shape.
     ///
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the number of elements differs;
@@ -86,7 +86,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
 }
 
 impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
-    /// Creates a writable view that shows all elements of an array or a source in several dimensions; see
+    /// Creates a writable view that shows all elements of an array or source in this shape; see
     /// [`over`](NdSection::over).
     ///
     /// # Errors

@@ -53,7 +53,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         RaggedBuilder { elements: self.elements.devices(devices), offsets, capacity: self.capacity }
     }
 
-    /// Changes the settings of the array of elements, except for its length, which follows from the rows.
+    /// Changes the settings of the array of elements by `change`. The rows determine the array's length.
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
