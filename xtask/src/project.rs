@@ -7,8 +7,7 @@ use xshell::{Shell, cmd};
 
 /// Returns the folder of the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
-    // Prefer the variable's value at run time to its value at build time, because the checkout may have
-    // moved.
+    // Prefer `CARGO_MANIFEST_DIR` at run time to its value at build time: the checkout may have moved.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).parent().map(Path::to_path_buf).unwrap_or_default()
 }

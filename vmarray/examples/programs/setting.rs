@@ -57,7 +57,8 @@ impl Setting {
         Ok(array)
     }
 
-    /// Creates a two-dimensional array of `values`, given row by row; at random, it stores tiles or rows.
+    /// Creates a two-dimensional array from `values`, row by row. It is stored in tiles or in rows, at
+    /// random.
     pub fn image<T: Element>(&mut self, shape: [usize; 2], values: &[T]) -> Result<NdArray<T, 2>> {
         let builder = NdArray::builder(shape).devices(self.devices.clone());
         let builder = match self.below(2) {

@@ -64,8 +64,7 @@ fn max_of<T: KernelNumber>(a: T, b: T) -> T {
     a.max(b)
 }
 
-/// Returns the sum of `x` in the items (threads) of the group up to and including this one. `parts` is
-/// scratch.
+/// Returns the sum of `x` over the group's threads up to and including this one; `parts` is scratch memory.
 #[kernel(crate = crate)]
 pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
     let warp = at.in_group() / 32;

@@ -19,7 +19,7 @@ const BLOCK_ITEMS: usize = 512;
 
 /// Runs a kernel on the calling thread, once for each item (simulated GPU thread) of `items` in turn.
 /// `sources` has one argument for each kernel parameter. The slice for an [`Own`](crate::Own) parameter must
-/// have one element for each item. A kernel with groups is [interpreted](crate::interpret).
+/// have one element for each item. Kernels with groups (thread blocks) are [interpreted](crate::interpret).
 ///
 /// # Errors
 /// [`OutOfBounds`] if the kernel accessed elements out of bounds. The function has run all items

@@ -125,8 +125,7 @@ impl At<1> {
         self.position[0]
     }
 
-    /// Returns the item's (GPU thread's) number in its group (thread block), if a kernel has `group =
-    /// length`.
+    /// Returns the item's (thread's) number in its group (thread block), in a kernel with `group = length`.
     ///
     /// # Panics
     /// If the program calls the kernel's function instead of launching the kernel. `group` and `groups` also

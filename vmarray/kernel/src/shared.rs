@@ -133,7 +133,7 @@ impl<T: KernelType, const A: usize, const B: usize, const C: usize, const D: usi
         A * if B > 0 { B } else { 1 } * if C > 0 { C } else { 1 } * if D > 0 { D } else { 1 }
     }
 
-    /// Writes an element.
+    /// Writes `value` to the element at `index`.
     ///
     /// # Panics
     /// If the program calls the kernel's function instead of launching the kernel. The other methods also
@@ -198,7 +198,7 @@ impl<T: ElementMemory> PrivateSlice<T> {
         self.0.len()
     }
 
-    /// Writes an element.
+    /// Writes `value` to the element at `index`; if the index is out of bounds, only counts the access.
     #[inline(always)]
     pub fn set(&self, index: usize, value: T) {
         put(&self.0, index, value);
@@ -309,7 +309,7 @@ impl<T: ElementMemory> Shared<T> {
         }
     }
 
-    /// Writes an element.
+    /// Writes `value` to the element at `index`; if the index is out of bounds, only counts the access.
     #[inline(always)]
     pub fn set(&self, index: usize, value: T) {
         match &self.0 {
@@ -326,7 +326,8 @@ impl<T: ElementMemory> Shared<T> {
 impl<T: Atomic> Shared<T> {
     /// Reads the element at `index`, which another item (GPU thread) [releases](Self::release). If `acquire`
     /// returns the released value, this item then sees all earlier writes of the other item. If the other
-    /// item had passed a `barrier()`, this item also sees its group's writes before the barrier.
+    /// item had passed a `barrier()`, this item also sees the writes of the other item's group before the
+    /// barrier.
     ///
     /// ```
     /// use vmarray_kernel::{At, Own, Shared, kernel, run_on_host};
@@ -495,7 +496,7 @@ impl<T> std::fmt::Debug for Append<T> {
 }
 
 impl<T: ElementMemory> Append<T> {
-    /// Appends `value` to the list. If the list is full, drops it and counts an access out of bounds.
+    /// Appends `value` to the list. If the list is full, drops `value` and counts an access out of bounds.
     #[inline(always)]
     pub fn push(&self, value: T) {
         let (index, has_room) = match &self.0 {

@@ -4,7 +4,8 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 
-/// Returns `path` located at `at`, so that rustc reports errors there. Name resolution stays unchanged.
+/// Returns `path` with the source location of `at`, so that rustc reports errors there. Names resolve as
+/// before.
 pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     let located = path.clone().into_iter().map(|mut token| {
         token.set_span(token.span().located_at(at));

@@ -2,9 +2,9 @@
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 
-/// Sets the span (source location) of each generated token to that of the user's next token. If no user token
-/// follows, it takes the previous one, else `fallback`. rustc then reports errors at the user's code, not at
-/// the attribute. Generated names keep their hygiene.
+/// Sets the span (source location) of each generated token to the span of the user's next token. If no user
+/// token follows, uses the span of the previous user token, else `fallback`. rustc then reports errors at the
+/// user's code, not at the attribute. Generated variables keep their hygiene.
 pub fn placed(code: TokenStream, fallback: Span) -> TokenStream {
     let generated = place_of(Span::call_site());
     within(code, fallback, generated)

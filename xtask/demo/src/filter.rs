@@ -74,7 +74,7 @@ fn median(at: At<2>, image: &Window<u8, 2>, clean: &mut Own<u8>) {
     clean.set(points[middle]);
 }
 
-/// Draws an image with noise on `image`, by a kernel.
+/// Fills `image` with a picture that has noise, by a kernel.
 pub fn draw_on(image: &mut NdArray<u8, 2>) -> Result<()> {
     let side = u32::try_from(image.shape()[0])?;
     Ok(draw::run((side, image))?)

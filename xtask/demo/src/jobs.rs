@@ -175,8 +175,7 @@ pub fn mandelbrot(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result
     written(&picture, png, || traffic(&words))
 }
 
-/// Draws and filters an image by kernels on the devices, writes the result to the file `png`, and verifies
-/// it.
+/// Draws and filters an image by kernels on `devices`, writes it to the file `png`, and verifies it.
 pub fn filtered(side: usize, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     println!("3. Filtered image");
     let build = || {

@@ -38,7 +38,7 @@ pub struct DemoArgs {
     /// Number of threads that use the array. Default: one for each core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Size of the genome store. The demo fills it with strains (mutated copies) of the genome.
+    /// Size of the genome store, which the demo fills with strains (mutated copies) of the genome.
     #[arg(long, value_name = "MIB", default_value_t = 128)]
     pub store_mib: u64,
     /// The number of random subsequences to look up.
@@ -109,8 +109,7 @@ fn is_light_build() -> bool {
 
 /// The folder of the workspace's `Cargo.toml`.
 fn root() -> PathBuf {
-    // Prefer the variable's value at run time to its value at build time, because the checkout may have
-    // moved.
+    // Prefer `CARGO_MANIFEST_DIR` at run time to its value at build time: the checkout may have moved.
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
     Path::new(&folder).ancestors().nth(2).map(Path::to_path_buf).unwrap_or_default()
 }

@@ -21,8 +21,7 @@ fn rotate(code: Code, by: u32) -> Code {
     (code << by | code >> (4 - by)) & 15
 }
 
-/// Returns the codes of a strain (mutated copy of `genome`) in the range `places`, cut off at the genome's
-/// end.
+/// Returns the codes of a strain (mutated copy) of `genome` in the range `places`, cut off at the end.
 pub fn codes(genome: &[Code], strain: usize, places: Range<usize>) -> Vec<Code> {
     let places = places.start.min(genome.len())..places.end.min(genome.len());
     let mut codes = genome[places.clone()].to_vec();

@@ -76,8 +76,7 @@ pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Resul
     Ok(series)
 }
 
-/// Measures `work` on `threads` threads that start together. `work(thread)` returns a thread's amount of
-/// work.
+/// Measures `work` on `threads` threads that start together. `work(thread)` returns its amount of work.
 pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) -> Result<Sample> {
     let barrier = Barrier::new(threads);
     let cpu = cpu_seconds();

@@ -228,8 +228,8 @@ impl Raw {
             let card = &self.cards[thread];
             let half = card.host.bytes() / 2;
             let (elements, stride) = (card.memory.bytes() / bytes as u64, bytes as u64);
-            // A scatter needs distinct indices. The indices differ because the step is a prime number, unless
-            // the number of elements is a multiple of it.
+            // A scatter needs distinct indices. The step is a prime number, so the indices are distinct
+            // unless the number of elements is a multiple of the step.
             let count = ((half - VALUES_ALIGN) / (8 + bytes)).min(4 << 20).min(elements as usize) / 2 * 2;
             let values_at = (count * 8).next_multiple_of(VALUES_ALIGN);
             for list in 0..2 {
@@ -273,7 +273,7 @@ impl Raw {
         on_threads(pulling, |thread| {
             let (card, next) = (&self.cards[thread], &self.cards[(thread + 1) % self.cards.len()]);
             let bytes = (card.memory.bytes() / 2).min(LINK_PIECE);
-            // Write to the end of this device's memory: another device reads the beginning of it.
+            // Write to the end of this device's memory, since another device reads the beginning.
             let (from, to) = (next.memory.at(0), card.memory.at(card.memory.bytes() - bytes));
             let copy = Transfer::Internal { from, to, bytes };
             let mut in_flight = InFlight::new(card, 4);

@@ -24,8 +24,7 @@ impl Row {
     }
 
     /// Measures a contender (the array or other software), and adds its result to the row of the workload.
-    /// Does nothing if the run leaves out `role`. With `is_in_turns`, only serves the parent process's
-    /// requests.
+    /// Does nothing if the run leaves out `role`. If `is_in_turns`, only answers the parent process.
     pub fn measure(
         &mut self,
         name: &'static str,

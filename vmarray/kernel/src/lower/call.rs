@@ -74,8 +74,8 @@ impl Lower {
     }
 
     /// Returns the result of code with several exits. If `is_left` is false, returns `end`, the value at the
-    /// normal end. Otherwise copies `end`, if any, to the variables of `outcome`, as all exits do, and
-    /// returns these.
+    /// normal end. Otherwise copies `end`, if any, to the variables of `outcome`, and returns these
+    /// variables.
     pub fn joined(
         &mut self,
         outcome: &mut FlowOutcome,
@@ -91,8 +91,7 @@ impl Lower {
         Ok(Some(outcome.place.take().map_or_else(LoweredValue::unit, LoweredValue::fresh)))
     }
 
-    /// Stores the `value` of a `break` or `return` in the variables of `outcome`, which the first call
-    /// allocates.
+    /// Stores the `value` of a `break` or `return` in the variables of `outcome`; allocates them if needed.
     pub fn give(&mut self, outcome: &mut FlowOutcome, value: &LoweredValue) -> Result<()> {
         let value = self.settled(value)?;
         let place = match &outcome.place {

@@ -248,7 +248,7 @@ impl LaunchVariant {
 /// Returns the layout of a struct with an item's (GPU thread's) index and an element of the layout `of`. If a
 /// launch sorts appended elements in item order, the kernel stores them in this layout.
 ///
-/// Its size is a multiple of 8 bytes.
+/// The size of the layout is a multiple of 8 bytes.
 #[must_use]
 pub fn numbered(of: Layout) -> Layout {
     let bytes = 8 + of.bytes().next_multiple_of(8);

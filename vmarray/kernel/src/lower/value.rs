@@ -157,8 +157,7 @@ impl Node {
         }
     }
 
-    /// Returns the storage locations of a value at byte `offset` of an element in `view`: one for each
-    /// scalar.
+    /// Returns the storage locations of the scalars of a value, at byte `offset` in an element of `view`.
     pub fn of_element(layout: &Layout, view: u16, offset: usize) -> Self {
         Self::in_memory(layout, offset, &|of, offset| Leaf::Field(of, view, offset))
     }

@@ -236,8 +236,8 @@ impl Lower {
         }
     }
 
-    /// Allocates variables and arrays for a value of a type. The arrays stay in use until the end of the
-    /// block at nesting depth `depth`.
+    /// Allocates variables and arrays for a value of the type `layout`. The arrays stay in use until the end
+    /// of the block at nesting depth `depth`.
     pub fn place(&mut self, layout: &Layout, depth: usize) -> Result<LoweredValue> {
         let node = self.place_node(layout, None, depth)?;
         Ok(LoweredValue { is_shared: true, ..LoweredValue::new(layout.clone(), node) })
@@ -384,7 +384,7 @@ impl Lower {
         }
     }
 
-    /// Lowers an assignment of `value` to the location `place`. They must not overlap in storage.
+    /// Lowers an assignment of `value` to the location `place`. The storage of both must not overlap.
     pub fn assign(&mut self, place: &LoweredValue, value: &LoweredValue) -> Result<()> {
         match &place.node {
             Node::Leaf(leaf) => {
