@@ -36,15 +36,12 @@
 
 // Overview of the modules:
 // - `views` defines the arrays and sections that exports read and imports write.
-// - `pieces` divides a view into boxes in file order, and copies them on several threads, each with one
-//   buffer.
+// - `pieces` divides a view into boxes in file order, and copies the boxes on several threads.
 // - `data_type` compares types of files and elements, and determines byte swaps.
 // - `files` writes a file under a temporary name, and renames the complete file.
-// - `zarr/stored` reads the description of a Zarr array, and builds codecs that limit the length of decoded
-//   chunks (`zarr/bounded`).
+// - `zarr/stored` reads the description of a Zarr array; `zarr/bounded` limits the length of decoded chunks.
 // - `zarr/location` is the location of a Zarr store: a folder (`zarr/folder`) or a server (`zarr/objects`).
-// - `zarr/grid` finds the chunks that overlap a box of elements.
-// - `zarr/leaves` lists the Zarr arrays that store the fields of a struct.
+// - `zarr/grid` finds the chunks that overlap a box; `zarr/leaves` lists the arrays of a struct's fields.
 // - `zarr/home` keeps the pages of an array in a Zarr store.
 mod data_type;
 mod elements;

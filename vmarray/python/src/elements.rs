@@ -67,8 +67,7 @@ enum Precision {
 }
 
 impl Bins {
-    /// Returns `count` bins between two limits. Devices compute the edges in a precision: "single", "rounded"
-    /// (from 64 to 32 bits) or "double".
+    /// Returns `count` bins from `first` to `last`. Devices compute the edges in the named `precision`.
     pub fn new(count: usize, (first, last): (f64, f64), step: f64, precision: &str) -> Self {
         let precision = match precision {
             "single" => Precision::Single,
