@@ -99,9 +99,10 @@ impl fmt::Display for PlannedRoute {
 pub struct Explained {
     /// The number of pages that contain elements of the operation.
     pub pages: u64,
-    /// The number of these pages that are in the cache.
+    /// The number of the operation's pages that are in the cache.
     pub resident: u64,
-    /// The number of dirty pages: pages in the cache that are newer than the copy on their device.
+    /// The number of the operation's dirty pages: pages in the cache that are newer than the copy on their
+    /// device.
     pub dirty: u64,
     /// The path of the elements between the program's memory and the devices.
     pub route: PlannedRoute,

@@ -32,10 +32,11 @@ use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 /// all [joined](Join::join) views.
 ///
 /// All devices execute a query concurrently, in place, and return only the results. Before the query, the
-/// library copies dirty pages of an array from its cache to their devices. For a source, the library copies
-/// elements to a device if they are not on any device yet. The query sees every write that returned before
-/// the query began, and may see concurrent writes. A device translates an expression at its first use, which
-/// may take some milliseconds. Expressions that differ only in their constants share a translation.
+/// library copies dirty pages of an array from its cache to their devices. For a [source](crate::Source), the
+/// library copies elements to a device if they are not on any device yet. The query sees every write that
+/// returned before the query began, and may see concurrent writes. A device translates an expression at its
+/// first use, which may take some milliseconds. Expressions that differ only in their constants share a
+/// translation.
 ///
 /// ```
 /// use vmarray::prelude::*;

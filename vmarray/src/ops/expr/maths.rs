@@ -95,13 +95,13 @@ macro_rules! float_methods {
                 float::<derived_math::powi<$F>, T, $F, ($F, i32)>((self.into_expr(), exponent))
             }
 
-            /// Returns true if the value is a NaN.
+            /// Returns a condition: true if the value is a NaN.
             pub fn is_nan(self) -> Expr<T, bool> {
                 let value = self.into_expr();
                 value.clone().ne(value)
             }
 
-            /// Returns true if the value is neither infinite nor a NaN.
+            /// Returns a condition: true if the value is neither infinite nor a NaN.
             pub fn is_finite(self) -> Expr<T, bool> {
                 self.into_expr().abs().lt(Expr::constant(<$F as Float>::INFINITY))
             }

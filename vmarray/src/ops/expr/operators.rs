@@ -194,7 +194,7 @@ macro_rules! number_methods {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
 
-            /// Returns the absolute value. The least value of a signed type remains unchanged.
+            /// Returns the absolute value. The least value of a signed integer type remains unchanged.
             pub fn abs(self) -> Expr<T, $F> {
                 self.into_expr().unary(Unary::Abs)
             }
@@ -212,7 +212,7 @@ macro_rules! number_methods {
                 self.into_expr().converted()
             }
 
-            /// Adds a condition to the value: reductions include only elements that meet it.
+            /// Adds a condition to the value: reductions include only elements that meet the condition.
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, $F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }

@@ -49,7 +49,7 @@ impl<'a> Lanes<'a> {
         }
     }
 
-    /// Call it after a failure. Returns true if all devices shared the list, and one of them is lost. The
+    /// Call it after a failure. Returns true if a device is lost and the list was not divided by devices. The
     /// caller must then continue with a list [`divided`](Self::divided) by devices.
     pub fn divide_if_lost(&self) -> bool {
         let is_lost = |device: &Arc<dyn Device>| {

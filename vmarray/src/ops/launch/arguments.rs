@@ -235,7 +235,7 @@ pub struct Windowed<V, I> {
     pub(crate) halo: I,
 }
 
-/// Methods of every [`View`] that make launch arguments of it.
+/// Methods of every [`View`] that create launch arguments from the view.
 ///
 /// ```
 /// use vmarray::kernel::KernelView;

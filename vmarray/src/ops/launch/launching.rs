@@ -88,7 +88,7 @@ pub(super) struct Launching<'a> {
     pub facts: Option<Mutex<Option<KernelFacts>>>,
     /// The copies of arguments in the memory of each device.
     pub devices: RwLock<Vec<DeviceCopies<'a>>>,
-    /// The merged report of the work-items (GPU threads) run so far, and the index of a failed work-item.
+    /// The merged report of the work-items (GPU threads) that have run so far, and the index of a failed one.
     pub reported: Mutex<(Report, u64)>,
     /// The band (rows of tiles) that is processed at present, if work-groups are tiles.
     pub band: Option<Band>,

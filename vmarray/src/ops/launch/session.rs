@@ -36,9 +36,9 @@ pub use wait::SessionWait;
 const LAUNCHES: usize = 1024;
 
 /// A sequence of kernel launches, in which each launch sees the writes of earlier launches. The session
-/// borrows ([holds](Self::hold)) arrays until its end. Other threads cannot use them meanwhile, so no launch
-/// waits for pages. A launch costs one submission to each device, or to each channel (share of a device) if
-/// there are several devices.
+/// borrows ([holds](Self::hold)) arrays until its end. Meanwhile other threads cannot use the arrays, so no
+/// launch waits for pages. A launch costs one submission to each device, or to each channel (share of a
+/// device) if there are several devices.
 ///
 /// ```
 /// use vmarray::kernel::{Anywhere, At, Own, Session};
@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
     /// call first writes dirty pages back to the devices. After the session the array's cache is empty. If a
     /// device is new to the session, the call copies all earlier [copies](Self::copy) to this device.
     ///
-    /// An [`NdArray`](crate::NdArray) is held with all its axes:
+    /// An [`NdArray`](crate::NdArray) keeps all its axes in the session:
     ///
     /// ```
     /// use vmarray::boundary::{Circular, Clamp};

@@ -10,8 +10,8 @@ use super::number::PrefixSummed;
 #[derive(Clone)]
 pub(super) struct SumTreeNode<T: PrefixSummed> {
     pub sum: T::Sum,
-    /// True if a row begins within the blocks of this node. The carry into the node then does not reach later
-    /// nodes.
+    /// True if a row begins within the blocks of this node. The carry (sum of earlier elements) into the node
+    /// then does not reach later nodes.
     pub begins: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Carried<T: PrefixSummed> {
 }
 
 impl<T: PrefixSummed> Carried<T> {
-    /// Returns the state of the scan before block `number`, with a carry of zero.
+    /// Returns the state of the scan before block `number`, with a carry (sum of earlier blocks) of zero.
     pub fn before(number: u64) -> Self {
         let empty = || vec![SumTreeNode::default(); u64::BITS as usize];
         Self { number, nodes: empty(), before: empty() }

@@ -55,7 +55,7 @@ pub(super) enum ExternalPlan {
 
 impl ExternalPlan {
     /// Plans the sort of `len` elements of `stride` bytes on several GPUs. `rooms` is the number of elements
-    /// that fit into each GPU. Returns `None` if another algorithm is faster, or this one is impossible.
+    /// that fit into each GPU. Returns `None` if this algorithm is impossible, or slower than another one.
     pub fn new(len: usize, stride: usize, rooms: &[usize]) -> Option<Self> {
         if len * stride < BYTES_MIN {
             return None;

@@ -46,13 +46,13 @@ impl StripedRange {
         }
     }
 
-    /// Returns `count` contiguous (unstriped) elements from `first` on. Element `base` is number 0 in
-    /// kernels.
+    /// Returns `count` contiguous (unstriped) elements from `first` on. Kernels number element `base` as 0.
     pub fn side_by_side(first: u64, count: u64, base: u64) -> Self {
         Self { first, count, page_len: 1 << 62, channels: 1, channel: 0, base }
     }
 
     /// The number of tiles (the elements of one work-group) by which a merge writes these elements. A tile
+    /// The number of tiles (the elements of one work-group) in which a merge writes these elements. A tile
     /// never crosses a page boundary.
     pub fn tiles(&self) -> u64 {
         let tile = |own: u64| {
