@@ -1,4 +1,4 @@
-//! The types of a kernel function's literals and the functions that it calls, as rustc infers them.
+//! Types and callees in a kernel function that rustc infers, such as the types of number literals.
 
 use crate::layout::{KernelType, Layout};
 use crate::number::KernelScalar;

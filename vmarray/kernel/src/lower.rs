@@ -1,5 +1,5 @@
 //! Lowering: translates the syntax trees of a kernel and its callees, with the types that rustc inferred, to
-//! a body that devices run.
+//! the code that devices run.
 //!
 //! Lowering inlines calls, types expressions bottom-up, folds constants, resolves branches with constant
 //! conditions, and unrolls loops with a small constant number of iterations. [`simplify`] then turns arrays

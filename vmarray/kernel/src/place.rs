@@ -1,4 +1,4 @@
-//! [`At`], the kernel parameter with an item's position: the indices of its element along an array's axes.
+//! [`At`], the kernel parameter with the position of an item (GPU thread): the indices of its element.
 
 mod domain;
 

@@ -1,4 +1,4 @@
-//! [`Rows`], a kernel parameter for rows of different lengths, which items read by row and index.
+//! [`Rows`], a kernel parameter for rows of different lengths, which kernels read by row and index.
 
 use crate::KernelType;
 use crate::bounds_report;

@@ -1,4 +1,4 @@
-//! Kernel parameters for arrays that items read: a whole array by index, or a neighbourhood by position.
+//! Kernel parameters for arrays that kernels read: a whole array by index, or a neighbourhood by position.
 
 mod mode;
 

@@ -19,7 +19,7 @@ pub struct Sample {
 }
 
 impl Unit {
-    /// Converts a repetition to this unit: to its rate of work, or to the time of one operation on a thread.
+    /// Converts `sample` (a repetition) to this unit: to the rate of work, or to the time of one operation.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
         let (_, scale, is_time) = self.parts();

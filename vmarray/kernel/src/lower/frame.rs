@@ -1,4 +1,4 @@
-//! The state of lowering (translation for devices) for one function while lowering inlines the function.
+//! Frames: the variables, open blocks and source line of each call that lowering is inlining.
 
 use super::value::LoweredValue;
 use crate::inferred_types::Definition;

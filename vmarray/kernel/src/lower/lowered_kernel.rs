@@ -1,4 +1,4 @@
-//! [`LoweredKernel`], the result of lowering a kernel.
+//! [`LoweredKernel`], the result of lowering a kernel (translating it for devices).
 
 use super::launch_variant::{ScalarSource, place_of_report};
 use super::tables::TableSource;

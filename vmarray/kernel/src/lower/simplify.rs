@@ -1,4 +1,4 @@
-//! Simplification of a lowered body: turns arrays into registers if possible, and removes unused results.
+//! Simplification of lowered code: turns arrays into registers if possible, and removes unused results.
 
 use backend_api::kernel::{Access, ArrayDecl, Body, Memory, Op, Place, Reg, Space, Type};
 use std::collections::{BTreeSet, HashMap};

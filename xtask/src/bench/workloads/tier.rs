@@ -40,7 +40,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         (true, false) | (false, true) => 1 << 30,
         (false, false) => 8 << 30,
     };
-    // Use a power of two: a multiplication modulo it then scatters the frequent elements over all pages.
+    // Use a power of two: `zipf` multiplies page ranks modulo their count, which is then a permutation.
     let usable = setup.devices.iter().map(|device| Ok(device.memory()?.usable_bytes as usize));
     let usable = usable.sum::<Result<usize>>()?;
     let bytes = usable.saturating_mul(2).min(most);
