@@ -116,8 +116,8 @@ impl Evictor {
 
     /// Reports that the frame has received the page `page_key`. The frame becomes the most recently used one.
     ///
-    /// If the policy tracks the frame already, it discards the frame's old state. If the caller could not
-    /// evict a victim, it also calls this method, to track the frame again.
+    /// If the policy tracks the frame already, this call discards the frame's old state. A caller that could
+    /// not evict a victim (page to evict) also calls this method, to track the frame again.
     pub fn inserted(&mut self, frame: u32, page_key: u64) {
         match self {
             Self::Clock(clock) => clock.inserted(frame),

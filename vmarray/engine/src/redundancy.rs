@@ -53,7 +53,7 @@ impl Redundancy {
         }
     }
 
-    /// Makes the wrapping devices overwrite their memory with zeroes when they release it.
+    /// Makes the devices that wrap the program's devices overwrite memory with zeroes before its release.
     pub fn wipe_on_release(&self) -> Result<()> {
         let mut devices = (0..).map_while(|channel| self.device(channel));
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))

@@ -220,8 +220,8 @@ fn run_on_worker(work: BorrowedWork, call: &Arc<Call>) -> bool {
         slot.called.notify_one();
         return true;
     }
-    // A new thread inherits the CPU affinity of its creator. Move it to the processors that the creator
-    // usually has, because it will work for other callers too.
+    // A new thread inherits the CPU affinity of its creator. Move the new thread to the processors that the
+    // creator usually has, because the thread will work for other callers too.
     let elsewhere = ELSEWHERE.with_borrow(Option::clone);
     let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || {
         elsewhere.inspect(|elsewhere| drop(elsewhere.move_here()));

@@ -54,8 +54,8 @@ pub fn link_untried(
     let _ = (from, to, error);
 }
 
-/// Logs a text once in the process, even if it recurs with other details. Crates without a feature `tracing`
-/// of their own call this, with and without this crate's feature.
+/// Logs a message once in the process, even if it recurs with other `details`. Crates without a feature
+/// `tracing` of their own also call this function.
 pub fn say_once(what: &str, details: impl FnOnce() -> String) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();

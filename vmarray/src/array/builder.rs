@@ -233,8 +233,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// With [`Commit::Proven`], [`build`](Self::build) writes all device memory once, to prove that it
-    /// exists. Many drivers allocate memory only at its first use. `build` then takes the time of this write.
+    /// With [`Commit::Proven`], [`build`](Self::build) writes all device memory once, which takes time. The
+    /// write proves that the memory exists: many drivers allocate memory only at its first use.
     pub fn commit(mut self, commit: Commit) -> Self {
         self.settings.commit = commit;
         self

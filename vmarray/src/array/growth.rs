@@ -34,7 +34,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Returns the greatest length to which the array can grow, in elements.
     /// [`Builder::max_len`](crate::Builder::max_len) sets it, and the capacity of the devices limits it.
-    /// Without this setting, it is the initial length.
+    /// Without this setting, an array in files has a default limit, and any other array cannot grow.
     #[must_use]
     pub fn max_len(&self) -> usize {
         self.max_len

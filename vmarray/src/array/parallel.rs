@@ -94,8 +94,8 @@ impl<T: Element, D: Device> IndexedParallelIterator for ParElements<'_, T, D> {
     }
 
     fn with_producer<P: ProducerCallback<Self::Item>>(self, callback: P) -> P::Output {
-        // This thread will wait for rayon's other threads. It may have taken guards since it created the
-        // iterator, so check again if it works alone.
+        // This thread will wait for rayon's other threads. Check again if the thread must work alone, because
+        // it may have taken guards since the creation of the iterator.
         callback.callback(self.of_this_thread())
     }
 }

@@ -234,8 +234,8 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         rows: usize,
     ) -> Result<StoredRows<T>> {
         let (mut page_len, bytes) = (self.page_len_in_files(ROWS)?, element::ElementLayout::<T>::BYTES);
-        // Pages of row starts have the same length in bytes as pages of elements, so this length must be a
-        // multiple of a row start's 8 bytes.
+        // Pages of elements and of row starts have the same length in bytes. So the length must be a multiple
+        // of the 8 bytes of a row start.
         while !page_len.saturating_mul(bytes).is_multiple_of(PLACE_BYTES) {
             page_len = page_len.saturating_mul(2);
         }

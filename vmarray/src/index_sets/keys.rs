@@ -84,7 +84,7 @@ impl Coder {
         let mut spans = Vec::with_capacity(bounds.len());
         for &(least, most) in bounds {
             let extent = most.saturating_sub(least);
-            // In a column with one value the distance is always 0, so it does no harm if its scale overflows.
+            // In a column with one value the distance is always 0, so an overflow of the scale does no harm.
             spans.push(Span { least, extent, scale: places as u64 });
             places = places.saturating_mul(u128::from(extent) + 1);
             if places > 1 << 64 {

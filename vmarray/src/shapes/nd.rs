@@ -131,7 +131,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 
     /// Returns the one-dimensional array that stores the elements, for operations without positions, such as
     /// statistics, flushes and evictions. In a tiled array this array may contain padding, which must stay
-    /// zero, because counts on the devices rely on it. To write by index, use
+    /// zero, because counts on devices rely on this. To write by index, use
     /// [`element_ranges`](Self::element_ranges).
     #[must_use]
     pub fn elements(&self) -> &VirtualArray<T, D> {

@@ -124,7 +124,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Registers the program's memory (the home) with the devices, which then copy from it and to it
+    /// Registers the program's memory (the home) with the devices, which then copy from and to this memory
     /// directly. [`HostMemory::Pinned`] locks the pages: the registration is slow, and copies are fast.
     /// [`HostMemory::Pageable`] does not lock the pages. If a device does not support the registration,
     /// copies go through staging memory.

@@ -258,7 +258,7 @@ impl SourceChannel {
                 Ok(())
             };
         // This thread copies one batch from staging memory to the program's memory while the device copies
-        // the next one.
+        // the next batch.
         let mut former = None;
         for batch in batches(&pieces, staging.chunk_bytes()) {
             let chunk = staging.next()?;

@@ -196,8 +196,8 @@ impl Entry {
 
     /// Takes a resident page exclusively, if no other thread holds it. Lock-free accesses may continue, as
     /// `READERS` and `WRITERS` in the returned earlier state show, until the caller shuts the gates and waits
-    /// for accesses that have passed them. As for [`try_share`](Self::try_share), the caller wakes threads
-    /// for a guard. Refused while a snapshot must still save the page.
+    /// for these accesses. If `holder` is a guard, the caller must wake threads as after
+    /// [`try_share`](Self::try_share). Refused while a snapshot must still save the page.
     #[inline]
     pub fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {

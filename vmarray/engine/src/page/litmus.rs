@@ -38,7 +38,7 @@ fn one_of_two_threads_sees_the_others_store() {
         }
         first
     };
-    // For each round, the step of the other thread that this thread saw after its barrier.
+    // For each round, the other thread's step that this thread saw after its own barrier.
     let slow = || -> Vec<usize> {
         let (mut step, mut last) = (0, Vec::new());
         for round in 1..=ROUNDS {

@@ -281,7 +281,7 @@ impl<S> SnapshotMarks<S> {
     }
 
     /// Returns true if this snapshot has marked the page with this state, to save it. The order of the two
-    /// loads matters: a thread that sees a later snapshot's mark also sees the end of this one.
+    /// loads matters: a thread that sees a later snapshot's mark also sees this snapshot's end.
     #[inline]
     pub fn has_marked(&self, state: State) -> bool {
         state.any(UNSAVED) && !self.is_over.load(Ordering::Acquire)

@@ -26,8 +26,8 @@ unsafe impl Send for PageTable {}
 // SAFETY: as above.
 unsafe impl Sync for PageTable {}
 
-/// The lengths of an array, in elements. They are in memory directly before the first entry, so a hit needs
-/// no second address. They are no fields of the array, so its fields can stay in registers.
+/// The lengths of an array, in elements. They precede the first entry in memory, so a hit needs no second
+/// address. Because they are no fields of the array, the array's fields can stay in registers.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Lengths {

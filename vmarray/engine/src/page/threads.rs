@@ -90,7 +90,7 @@ fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
     // A thread that shuts a gate (forbids lock-free access) scans all hazard slots (the pages that threads
-    // access) after its full fence. Either it finds this slot, or this thread sees the gate shut.
+    // access) after its full fence. Either the scan finds this slot, or this thread sees the gate shut.
     fence(Ordering::SeqCst);
 }
 

@@ -231,9 +231,9 @@ impl Channel {
             list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
-                    // Wake a sleeping thread of this submission, so that it waits for the submission in the
-                    // GPU driver. If none of these threads sleeps, one of them will wait there anyway. Then
-                    // wake the thread of the next queued copy.
+                    // Wake a sleeping thread of this submission, to wait for the submission in the GPU
+                    // driver. If no thread of the submission sleeps, an awake one will wait there. Then wake
+                    // the thread of the next queued copy instead.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

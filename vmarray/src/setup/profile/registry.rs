@@ -74,7 +74,7 @@ impl Profile {
     }
 
     /// Declares this profile for the device with this identity, instead of a measurement. Arrays that the
-    /// program builds later use it.
+    /// program builds later use this profile.
     pub fn remember(self, identity: &str) {
         known().declared.insert(identity.into(), self);
     }

@@ -214,9 +214,9 @@ impl<T: Element + KernelType, D: Device> RaggedBuilder<T, D> {
         Ok(RaggedArray::of_files(stored, total))
     }
 
-    /// Builds an array with these settings, and copies the rows of a file to it: of a
-    /// [saved](RaggedArray::save) array, or of an array in files. See
-    /// [`Builder::load`](crate::Builder::load). The new array can grow if its devices can.
+    /// Builds an array with these settings, and copies to it the rows of a file: of a
+    /// [saved](RaggedArray::save) array or of an array in files. See [`Builder::load`](crate::Builder::load).
+    /// The new array can grow if its devices can.
     ///
     /// # Errors
     /// The errors of [`Builder::load`](crate::Builder::load).
