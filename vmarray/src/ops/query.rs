@@ -35,8 +35,7 @@ use crate::ops::view::{Shape, Store, StoreMut, View, ViewMut};
 /// library copies dirty pages of an array from its cache to their devices. For a [source](crate::Source), the
 /// library copies elements to a device if they are not on any device yet. The query sees every write that
 /// returned before the query began, and may see concurrent writes. A device translates an expression at its
-/// first use, which may take some milliseconds. Expressions that differ only in their constants share a
-/// translation.
+/// first use, in some milliseconds. Expressions that differ only in constants share a translation.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -52,8 +52,8 @@ impl StripedRange {
     }
 
     /// The number of tiles (the elements of one work-group) by which a merge writes these elements. A tile
-    /// The number of tiles (the elements of one work-group) in which a merge writes these elements. A tile
-    /// never crosses a page boundary.
+    /// The number of tiles (the elements of one work-group) in which a merge writes the range. No tile
+    /// crosses a page boundary.
     pub fn tiles(&self) -> u64 {
         let tile = |own: u64| {
             own / self.page_len * self.page_len.div_ceil(MERGE_TILE) + own % self.page_len / MERGE_TILE

@@ -26,9 +26,8 @@ pub struct SessionWait<'s, 'a> {
 
 impl<'a> Session<'a> {
     /// Returns a future that waits as [`wait`](Self::wait) does, for any async executor. The future can be
-    /// dropped at any time: the launches continue, and the session waits for them when the session is
-    /// dropped. The cancellation of a task that owns the session therefore blocks until every submitted
-    /// launch has ended.
+    /// dropped at any time: the launches continue, and a session that is dropped waits for them. The
+    /// cancellation of a task that owns the session therefore blocks until every submitted launch has ended.
     ///
     /// Other calls may block, too: [`hold`](Self::hold), until dirty pages are written back (see
     /// [`flush_async`](crate::views::View::flush_async)); the first launch of a kernel, which is compiled
