@@ -122,7 +122,7 @@ impl CudaCore {
     pub(crate) fn examine(&self, queue: &CudaQueue) {
         let newest = queue.newest();
         match queue.query() {
-            // These codes do not show that the work failed: the work continues.
+            // These codes do not prove that the work failed, so the work continues.
             Err(StatusCode::NOT_READY | StatusCode::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
             // The stream is empty, so all events must be complete. If one event is not, the device is lost.

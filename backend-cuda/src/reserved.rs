@@ -75,7 +75,7 @@ impl ReservedRange {
             return Err(StatusCode::NOT_SUPPORTED);
         }
         let (properties, mut granularity) = (AllocationProperties::on(ordinal), 0);
-        // The recommended granularity is the length of the GPU's large pages, which exceeds the minimum.
+        // Use the recommended granularity, the length of the GPU's large pages, instead of the minimum.
         const RECOMMENDED: u32 = 1;
         // SAFETY: writes one integer; the properties are read.
         check(unsafe { (calls.granularity)(&raw mut granularity, &raw const properties, RECOMMENDED) })?;

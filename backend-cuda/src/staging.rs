@@ -114,8 +114,8 @@ impl StagingRing {
             if let Some(position) = failed
                 && !self.failures.contains_key(&lease.value)
             {
-                // Do not decrement `attention`: it counts reports and failures, and a failure replaces this
-                // report.
+                // Do not decrement `attention`, the count of reports and failures: a failure replaces this
+                // report, so the count is unchanged.
                 let position = report.first + position;
                 let error = Error::index_outside(report.operation)
                     .with_offset(position.saturating_mul(8))

@@ -97,7 +97,7 @@ impl CudaSubmission<'_> {
                     }
                 }
                 Lent::After(_) => {
-                    // This submission has borrowed all staging memory, so wait for its earlier work.
+                    // This submission has borrowed all staging memory, so wait for the work it has enqueued.
                     self.queue.drain()?;
                     self.queue.staging.lock().settle(self.value, &self.queue.attention);
                 }

@@ -124,7 +124,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
     ///
     /// # Safety
     /// The conditions of [`import_host`](backend_api::Device::import_host). The device finishes all work on
-    /// the memory before it drops the piece.
+    /// the memory before it drops the memory's table entry.
     pub unsafe fn import_host(
         &self,
         address: NonNull<u8>,

@@ -368,7 +368,7 @@ const READING_AGE_MAX: Duration = Duration::from_millis(10);
 /// Returns the size of the RAM and its available part, read at most [`READING_AGE_MAX`] ago.
 pub(crate) fn system_memory() -> io::Result<SystemMemory> {
     static LAST: Mutex<Option<(Instant, SystemMemory)>> = Mutex::new(None);
-    // Do not block here: another thread may hold the lock, in a forked process for ever.
+    // Do not block here: another thread may hold the lock, and a forked process lacks that thread.
     let Ok(mut last) = LAST.try_lock() else { return read_system_memory() };
     match *last {
         Some((at, memory)) if at.elapsed() < READING_AGE_MAX => Ok(memory),

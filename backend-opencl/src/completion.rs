@@ -294,7 +294,7 @@ impl Track {
         wake_all(self.due());
     }
 
-    /// Polls a ticket: [`Device::poll`](backend_api::Device::poll). May run wakers, so hold no lock.
+    /// Polls a ticket: [`Device::poll`](backend_api::Device::poll). May run wakers, so callers hold no lock.
     pub fn poll(&self, value: u64) -> Result<QueueProgress> {
         if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(QueueProgress::Done);
@@ -308,7 +308,7 @@ impl Track {
         }
     }
 
-    /// Waits for a ticket: [`Device::wait`](backend_api::Device::wait). Runs wakers, so hold no lock.
+    /// Waits for a ticket: [`Device::wait`](backend_api::Device::wait). Runs wakers, so callers hold no lock.
     pub fn wait(&self, value: u64) -> Result<()> {
         let outcome = self.wait_for_outcome(value);
         wake_all(self.due());

@@ -59,8 +59,8 @@ pub(super) struct SearchScratch {
 }
 
 impl SearchScratch {
-    /// Returns scratch memory for the next search, with a zeroed state. After all kernels of a search, the
-    /// state is zero again, and the submission sets `search_ready`.
+    /// Returns scratch memory for the next search. Zeroes the memory's state, unless `search_ready` is set:
+    /// the kernels of a complete search leave the state zero, and the submission then sets `search_ready`.
     pub fn new(work: &mut CudaSubmission<'_>) -> DriverResult<Self> {
         let scratch = work.scratch()?;
         let state = scratch + scratch::STATE;

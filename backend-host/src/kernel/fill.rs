@@ -24,8 +24,8 @@ pub(crate) struct FillJob<M> {
 impl<M: Storage> FillJob<M> {
     /// Runs the fill on the threads of `crew`.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
-        // A block contains whole patterns only, so consecutive blocks continue the pattern. It has at least
-        // one pattern, because patterns have at most 4096 bytes.
+        // A block contains whole patterns only, so consecutive blocks continue the pattern. A block has at
+        // least one pattern, because patterns have at most 4096 bytes.
         let block_bytes = BLOCK_BYTES.max(self.to.memory.unit_bytes() as usize);
         let repeats =
             (block_bytes / self.pattern.len()).min(self.bytes.div_ceil(self.pattern.len() as u64) as usize);

@@ -131,7 +131,7 @@ impl WavePart<'_> {
 /// A search over elements, in waves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
-    /// Number of elements to search. For each element the search reads `stride` bytes.
+    /// Number of elements to search, reading `stride` bytes of each. Lists at most `limit` matches.
     pub count: u64,
     pub stride: u64,
     pub limit: u64,

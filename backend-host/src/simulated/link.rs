@@ -16,8 +16,8 @@ impl SimulatedLink {
         Self { bytes_per_second: bytes_per_second.max(1), busy: BTreeMap::new() }
     }
 
-    /// Reserves the first interval, at or after `ready_ns`, in which the link can transfer `bytes` bytes.
-    /// Returns the interval's end. Work that is ready earlier goes first, even if it is submitted later.
+    /// Reserves the link's first free interval, at or after `ready_ns`, that suffices for `bytes` bytes.
+    /// Returns the interval's end. Later calls can use earlier gaps. Forgets intervals before `now_ns`.
     pub fn reserve(&mut self, now_ns: u64, ready_ns: u64, bytes: u64) -> u64 {
         if bytes == 0 {
             return ready_ns;

@@ -109,8 +109,8 @@ impl Listing {
     }
 
     /// Writes the result of a search: computes the prefix sums of the counts, calls `launch` to list the
-    /// matches, and copies the result to the host. `launch` receives the range of numbers of the matches to
-    /// list. The caller has checked that the host memory is long enough for the result.
+    /// matches of a range of match numbers, and copies the result to `host` at the offset `at`. The caller
+    /// has checked that the host memory is long enough for the result.
     pub fn answer<'q>(
         self,
         submission: &mut OpenClSubmission<'q>,

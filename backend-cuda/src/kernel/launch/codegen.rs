@@ -168,8 +168,8 @@ impl KernelKey {
             // that no code wrote. Assume nothing about the registers' values.
             writer.known = vec![None; body.registers.len()];
             writer.bounds = bounds::IntegerBounds::unknown(body.registers.len());
-            // The initialisation to zero also writes each bool. So each has several writes: use words for
-            // all.
+            // The initialisation to zero also writes each bool. So all bools have several writes, and are
+            // kept in words (see `words`).
             writer.words = body.registers.iter().map(|of| *of == Type::Bool).collect();
         }
         writer.kernel();

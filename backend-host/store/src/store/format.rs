@@ -169,7 +169,7 @@ pub(super) struct Superblock {
     pub first_record: u64,
     /// Random number that identifies this log, unlike earlier logs of the store.
     pub epoch: u64,
-    /// The commit that wrote the map.
+    /// The commit that wrote the page map.
     pub commit: CommitId,
     /// Mark of a closed store. `None` while a writer has the store open, and after a crash of the writer.
     pub closing: Option<Closing>,

@@ -251,7 +251,7 @@ impl TierCard {
 
     /// Zeroes all free slots (memory for one page each) on the GPU.
     pub fn wipe_free(&self) -> Result<()> {
-        // Lock the list of free slots (GPU memory for pages), so that no other thread takes one meanwhile.
+        // Lock the list of free slots (memory for one page each), so no other thread takes a slot meanwhile.
         let clock = self.clock.lock();
         let lane = self.lane()?;
         let mut last = None;

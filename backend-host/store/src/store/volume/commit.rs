@@ -171,7 +171,7 @@ impl Volume {
             Prepared::Map { superblock, map, longer } => {
                 let log_before = (commit.stored.log_place, commit.stored.log_bytes);
                 self.complete_superblock(commit, *superblock);
-                // Flush the second superblock copy: the old copy refers to the log that records overwrite.
+                // Flush before records overwrite the log, to which the superblock's old copy may still refer.
                 let _ = self.flush(commit);
                 let before = std::mem::replace(&mut commit.map, map);
                 if before.is_empty() || commit.spare.is_some() {

@@ -108,7 +108,7 @@ impl OpenedVolume {
             Some(older) => found.again(&*disk, older.clone(), true),
             None => return Ok(Self { disk, found, older: None }),
         };
-        // Ignore damage of the older superblock. Its state matters only if another volume needs it.
+        // Ignore damage of the older superblock here: the older state matters only if another volume needs it.
         match older {
             Err(error) if error.kind() != ErrorKind::Corrupted => Err(error),
             older => Ok(Self { disk, found, older: older.ok() }),
@@ -670,7 +670,7 @@ impl Found {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
-        // Do not reuse the disk space that the last commit freed until its pages are known to be on the disk.
+        // Reuse space that the last commit freed only when that commit's pages are known to be on the disk.
         used.extend(&self.doubts.before);
         let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
         if end > places {
