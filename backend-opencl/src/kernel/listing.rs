@@ -87,8 +87,8 @@ impl Listing {
         ]
     }
 
-    /// Returns the last arguments of the kernel that lists, in one segment (elements in one OpenCL buffer),
-    /// the matches `lowest` to `highest` of the search. Earlier segments have `chunks_before` chunks.
+    /// Returns the last arguments of the kernel that lists matches `lowest` to `highest` in one segment
+    /// (elements in one OpenCL buffer), after `chunks_before` chunks and `elements_before` elements.
     pub fn to_list(
         &self,
         chunks_before: u32,

@@ -108,7 +108,7 @@ impl OpenedVolume {
             Some(older) => found.again(&*disk, older.clone(), true),
             None => return Ok(Self { disk, found, older: None }),
         };
-        // Ignore damage of the older superblock here: the older state matters only if another volume needs it.
+        // Ignore damage of the older superblock: the older state matters only if another volume needs it.
         match older {
             Err(error) if error.kind() != ErrorKind::Corrupted => Err(error),
             older => Ok(Self { disk, found, older: older.ok() }),
@@ -478,7 +478,7 @@ impl Found {
         let (start, bytes) = (offset(found.stored.log_place), found.stored.log_bytes);
         let (version, seed) = (found.stored.version, found.stored.log_seed());
         found.replay(&LogReader { disk, start, bytes, version, seed }, offset, places, keeps_last)?;
-        // Records follow only after all volumes stored this superblock, so then the older state is useless.
+        // With records in the log, all volumes have stored this superblock, so the older state is not needed.
         let has_records = found.next_record > found.stored.first_record || found.unfinished_pages > 0;
         found.older = older.filter(|_| !has_records && found.stored.closing.is_none());
         found.used = found.used_places(places, log)?;

@@ -35,7 +35,7 @@ impl Sums {
         self.with(page, &blocks[start..])
     }
 
-    /// Computes the checksum of a page from the checksums of its blocks.
+    /// Computes a page's checksum from `blocks`: its blocks' checksums, or its bytes if it has one block.
     pub fn with(&self, page: u64, blocks: &[u8]) -> u64 {
         // Include the page number in the seed: the check then also detects a page that was stored as another
         // page.
