@@ -80,7 +80,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     let results = folder.join("mutants.out/outcomes.json");
     sh.remove_path(&results)?;
     let status = Command::from(cmd!(sh, "cargo mutants --output {folder} {options...}")).status()?;
-    // Exit codes: 2 if a mutant survives, 3 if a test does not end; 4 if tests fail without a mutant.
+    // Accept the exit codes 2 (a mutant survives) and 3 (a test does not end), but no other failure.
     ensure!(matches!(status.code(), Some(0 | 2 | 3)), "`cargo mutants` ended with {status}");
     let Ok(text) = sh.read_file(&results) else {
         return Ok(Outcome::Passed("no mutant to test".into()));

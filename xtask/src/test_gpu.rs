@@ -30,7 +30,7 @@ pub fn run(args: Args) -> Result<()> {
         let without: &[&str] = if has_nvidia { &[] } else { &["--exclude", "vmarray-backend-cuda"] };
         // Let tests fail, not skip, if an OpenCL driver lists no device.
         let _opencl = tools::opencl().is_ok().then(|| sh.push_env("VMARRAY_REQUIRE_DEVICE", "1"));
-        // Some tests need NVIDIA's assembler, which is part of the CUDA toolkit.
+        // Skip tests that need `ptxas`, NVIDIA's assembler, if no CUDA toolkit is installed.
         let given = std::env::var_os("VMARRAY_PTXAS").map(PathBuf::from);
         let ptxas = given.or_else(|| tools::find("ptxas")).or_else(|| Some(TOOLKIT.into()));
         let ptxas = ptxas.filter(|file| file.is_file());

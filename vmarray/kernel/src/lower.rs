@@ -275,8 +275,8 @@ impl Lower {
         let form = self.form.clone();
         let mut inside = if form.axes > 1 { self.domain(&form) } else { None };
         if !self.tile.is_empty() {
-            // If groups compute tiles, items (GPU threads) beyond the result's edges run too. A branch must
-            // skip their writes.
+            // If groups compute tiles, items (GPU threads) beyond the edges run too: a branch skips their
+            // writes.
             self.is_inside = inside.take();
         }
         let mut arguments = Vec::with_capacity(parameters.len());

@@ -489,7 +489,7 @@ pub fn ln<T: Float>(x: T) -> T {
 #[inline(always)]
 pub fn ln_1p<T: Float>(x: T) -> T {
     let u = T::ONE + x;
-    // Compute the rounding error of u. The difference of u and the larger operand is exact.
+    // Compute the rounding error of u = 1 + x. The difference of u and the larger operand is exact.
     let rest = if x < T::ONE { x - (u - T::ONE) } else { T::ONE - (u - x) };
     let (m, k) = split(u);
     if x == T::ZERO { x } else { logarithm(u, ln_of(m, k, rest / u)) }

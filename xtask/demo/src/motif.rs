@@ -66,8 +66,7 @@ impl Motif {
             let mut bits = vec![0; skip];
             bits.resize(values.len(), 15);
             let words = pack::words(&bits).zip(pack::words(&values)).collect();
-            // The motif has at least 15 bases, so it covers the second word (of eight bases) if the offset is
-            // not 0.
+            // A motif of at least 15 bases covers the second word (eight bases) unless the offset is 0.
             Placement { strand: strand == 0, skip, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()

@@ -396,8 +396,7 @@ impl Lower {
         }
         let _ = self.ended(|lower| {
             let number = LoweredValue::scalar(of, counter);
-            // The counter is constant in an iteration, so an immutable variable can use the counter's
-            // register.
+            // In an iteration the counter is constant: use the counter's register for the variable.
             if let Pattern::Bind(local, false, None) = pattern {
                 let register = lower.register(counter);
                 lower.is_variable[register.at()] = false;

@@ -288,8 +288,7 @@ impl Lower {
             let Layout::Array(inner, extent) = of else { break };
             (len, of) = (len * extent, inner);
         }
-        // Allocate new arrays: existing arrays are private to an item (GPU thread), and cannot become group
-        // memory.
+        // Allocate new arrays: arrays that are private to an item (GPU thread) cannot become group memory.
         let place = self.place(layout, 0)?;
         for (array, _) in &mut self.arrays[first..] {
             array.space = Space::Group;

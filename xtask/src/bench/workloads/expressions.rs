@@ -49,8 +49,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         let name = format!("expressions/{what}/{}", T::SIZE);
         bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || calls(setup.calls(), share * bytes, || run(what)))?;
-            // Double the speed of a copy: a copy reads and writes each byte, but a query only reads each
-            // byte.
+            // The limit is twice a copy's speed: a copy reads and writes each byte, a query only reads it.
             row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
             if what == "count" {
                 let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();

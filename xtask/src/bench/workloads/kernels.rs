@@ -155,8 +155,7 @@ impl Stage {
         if let [value] = values {
             array.fill(.., *value)?;
         } else {
-            // Repeat the values to a length of some MiB, so that the next part begins with the first value
-            // again.
+            // Write whole repetitions of `values`, so that each chunk begins with the first value.
             let chunk: Vec<T> = values.repeat(((1 << 20) / values.len()).max(1));
             for start in (0..len).step_by(chunk.len()) {
                 array.write(start, &chunk[..chunk.len().min(len - start)])?;
