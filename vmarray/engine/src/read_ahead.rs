@@ -129,7 +129,8 @@ impl Memory {
                 let stream = &mut self.streams[at];
                 stream.age = self.clock;
                 if usage == Use::Missed && steps <= stream.ahead {
-                    // A missed page that was prefetched left the cache again, so read-ahead was too early.
+                    // The cache evicted this prefetched page unused, so read-ahead was too early: halve the
+                    // window.
                     grows = false;
                     stream.window /= 2;
                     stream.ahead = 0;

@@ -342,7 +342,7 @@ impl Recipe {
         let pairs = self.settings.common.placement.mirrored_pairs(devices.len())?;
         let stripe_pattern = match &pairs {
             Some(pairs) => (0..pairs.len()).collect(),
-            // After a move the array may have fewer devices than its pattern names: take the remainder.
+            // After a move the array may have fewer devices than its pattern names, so distribute in turn.
             None => self.stripe_pattern.iter().map(|turn| turn % devices.len()).collect(),
         };
         let (max_len, is_open) = self.growth.unwrap_or_default();

@@ -335,9 +335,9 @@ impl Entry {
         self.change(|s| s.0 & !(UNSAVED | WAITED)).any(WAITED)
     }
 
-    /// Allows new shared holders again. Other threads that want the page exclusively call
-    /// [`set_writer_pending`](Self::set_writer_pending) again when they wake. Returns true if the caller must
-    /// wake sleeping threads.
+    /// Stops wanting the page exclusively: new shared holders are allowed again. Other threads that want the
+    /// page exclusively call [`set_writer_pending`](Self::set_writer_pending) again when they wake. Returns
+    /// true if the caller must wake sleeping threads.
     #[must_use]
     #[inline]
     pub fn give_up(&self) -> bool {

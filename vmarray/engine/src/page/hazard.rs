@@ -13,7 +13,7 @@ use super::barrier;
 use super::entry::Entry;
 use super::sync::{AtomicUsize, Ordering};
 
-/// The kind of lock-free accesses for whose end a thread waits.
+/// The kind of lock-free accesses that must end before a thread continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HazardAccess {
     /// Lock-free writes only.

@@ -123,7 +123,7 @@ impl<S> Snapshots<S> {
         saver
     }
 
-    /// Returns the snapshot that runs now.
+    /// Returns the marks of the running snapshot, if there is one.
     #[inline]
     pub fn current(&self) -> Option<Arc<SnapshotMarks<S>>> {
         self.current.lock().clone()
@@ -139,7 +139,7 @@ impl<S> Snapshots<S> {
         holds_guards: bool,
     ) -> Option<Arc<SnapshotMarks<S>>> {
         let Some(marks) = self.current() else {
-            // The snapshot that marked the page (to save it) has ended, and removes the mark soon.
+            // The snapshot that marked the page (to save it) is ending and removes the mark, so check again.
             yield_now();
             return None;
         };

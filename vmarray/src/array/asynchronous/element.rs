@@ -75,7 +75,7 @@ impl<'a, T: Element, D: Device> SetAsync<'a, T, D> {
     }
 }
 
-// The future has no self-references.
+// The future has no self-references, so it may move after a poll.
 impl<T: Element, D: Device> Unpin for SetAsync<'_, T, D> {}
 
 impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {

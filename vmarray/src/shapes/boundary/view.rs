@@ -120,7 +120,8 @@ where
     fn check_window(&self, origin: [isize; N], extent: [usize; N], len: usize) -> Result<()> {
         expect_len("the window's slice", element_count(&extent)?, len)?;
         for axis in 0..N {
-            // The window's last index must be a valid argument of `get`; the index after it may overflow.
+            // The window's last index must fit into `isize`, like all indices; the index after it may not
+            // fit.
             let more = extent[axis].saturating_sub(1);
             if origin[axis].checked_add_unsigned(more).is_none() {
                 let last = origin[axis] as i128 + more as i128;
