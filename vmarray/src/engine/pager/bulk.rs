@@ -149,7 +149,7 @@ impl<'a> Target<'a> {
 /// Pages that the device is copying through a staging buffer, with holds `H`.
 struct Flight<'a, H> {
     channel: &'a Channel,
-    // Declared first, so that Rust drops the staging buffer before the pages: its drop waits for the copy.
+    // Declared first, so that Rust drops the buffer before the pages: the buffer's drop waits for the copy.
     stage: Stage,
     pages: Vec<H>,
     copy: Arc<StagedCopy>,
@@ -290,7 +290,7 @@ impl Pager {
                 let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
                 let is_copied = match obstacle {
                     Obstacle::Busy(state) => copy.wait(page, state)?,
-                    // This thread may have held the staging buffers itself, so try again without them.
+                    // This thread may itself have held the last staging buffers until now, so try again.
                     Obstacle::NoStage if had_one || is_held || self.channel(page).await_stage() => false,
                     Obstacle::NoStage => copy.copy_in_frame(page).map(|()| true)?,
                 };
