@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// Checks arrays under load: on host RAM, a file, simulated devices and the machine's devices.
 #[derive(clap::Args, Debug)]
 pub struct SoakArgs {
-    /// Devices to use instead, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
+    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
+    /// every kind.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
     /// The number of element operations, in all.
@@ -35,7 +36,7 @@ pub struct SoakArgs {
     pub resume: Option<PathBuf>,
 }
 
-/// Kills a program that writes to an array in files, repeatedly, and checks the files.
+/// Repeatedly kills a program that writes to an array in files, and checks the files.
 #[derive(clap::Args, Debug)]
 pub struct KillsArgs {
     /// The number of kills, in all.

@@ -12,7 +12,7 @@ pub struct BodyTranslation<'a> {
     /// The path of the library's module `k`, which generated code uses.
     pub k: TokenStream,
     pub name: &'a syn::Ident,
-    /// True if the function may run in groups (thread blocks): by its own attribute, or for a calling kernel.
+    /// True if this function, or a kernel that calls it, may have groups (thread blocks) of GPU threads.
     pub is_grouped: bool,
     /// Name of the first subgroup operation, if the body has any.
     pub lanes: Option<syn::Ident>,

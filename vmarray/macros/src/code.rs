@@ -4,8 +4,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 
-/// Returns `path` with the source location of `at`, so that rustc reports errors there. Names resolve as
-/// before.
+/// Returns `path` with the source location of `at`: rustc reports errors there. Names resolve as before.
 pub fn located(path: &TokenStream, at: Span) -> TokenStream {
     let located = path.clone().into_iter().map(|mut token| {
         token.set_span(token.span().located_at(at));

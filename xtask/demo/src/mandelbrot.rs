@@ -33,8 +33,7 @@ impl Picture<'_> {
         self.side.div_ceil(TILE).pow(2)
     }
 
-    /// Computes the steps of every pixel, tile by tile, on all threads of rayon. The progress bar counts
-    /// tiles.
+    /// Computes the steps of every pixel, tile by tile, on all rayon threads. The progress bar counts tiles.
     ///
     /// Neighbouring tiles share pages, so threads access the same pages although they share no pixel.
     pub fn compute(&self, progress: &ProgressBar) -> Result<()> {

@@ -31,8 +31,7 @@ fn compiler() -> Option<PathBuf> {
 }
 
 impl Native {
-    /// Compiles the CUDA kernels in `text`. `None` if a device of `setup` is no CUDA GPU, or without a
-    /// compiler.
+    /// Compiles the CUDA kernels in `text`; `None` if not all devices are CUDA GPUs, or without a compiler.
     pub fn new(setup: &Setup, text: &str) -> Result<Option<Self>> {
         // SAFETY: checks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };
@@ -64,7 +63,7 @@ impl Native {
         Ok(Some(Self { context, module }))
     }
 
-    /// Allocates zeroed GPU memory for a kernel.
+    /// Allocates `bytes` bytes (at least 16) of zeroed GPU memory for a kernel.
     pub fn memory(&self, bytes: usize) -> Result<NativeMemory> {
         let bytes = bytes.max(16);
         self.context.bind_to_thread()?;

@@ -53,8 +53,7 @@ impl Plain {
         self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }
 
-    /// Measures an addition to all words. The result counts only the read bytes, not the equally many written
-    /// bytes.
+    /// Measures an addition to all words. The result counts only the read bytes, not the written bytes.
     pub fn update(&mut self, threads: usize) -> Result<Summary> {
         let add = |words: &mut [u32]| words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
         self.get("update", threads, |words| on_slices(split(words, threads), |_, part| add(part)))
@@ -90,7 +89,7 @@ impl Plain {
     }
 }
 
-/// Measures a search of all elements by several threads, without a match. The result counts bytes.
+/// Measures a search of `elements` by `threads` threads that finds no match. The result counts bytes.
 pub fn search<T: Sync>(
     elements: &[T],
     threads: usize,

@@ -130,7 +130,8 @@ impl Setup {
         known.map(|(name, value)| (name.into(), value)).collect()
     }
 
-    /// Creates an array with a cache of `cache_bytes` bytes.
+    /// Creates an array with a cache of `cache_bytes` bytes, and the default page length if `page_len` is
+    /// `None`.
     pub fn array<T: Element>(
         &self,
         len: usize,
@@ -144,7 +145,7 @@ impl Setup {
         Ok(builder.build()?)
     }
 
-    /// Creates an array with an empty cache. Each element is computed from its index.
+    /// Creates an array of `bytes` bytes with an empty cache. Each element is computed from its index.
     pub fn filled<T: Payload>(
         &self,
         bytes: usize,

@@ -24,12 +24,12 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Returns true if a workload is selected.
+    /// Returns true if the workload `name` is selected.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
     }
 
-    /// Returns true if any workload with this prefix may be selected.
+    /// Returns true if a workload may be selected whose name begins with `beginning`.
     pub fn wants_any(&self, beginning: &str) -> bool {
         self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
     }

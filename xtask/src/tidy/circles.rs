@@ -143,7 +143,7 @@ impl Modules {
         uses
     }
 
-    /// Returns all circles of files that import each other; for each circle, the sorted list of its files.
+    /// Returns all circles (files that use each other, directly or not), each as a sorted list of files.
     pub fn circles(&self) -> Vec<Vec<&str>> {
         let uses = self.uses();
         let reached: BTreeMap<&str, BTreeSet<&str>> =
