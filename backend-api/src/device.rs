@@ -10,7 +10,7 @@ use crate::{
     QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
 };
 
-/// Progress of a queue up to a ticket: pending or done.
+/// Progress of a queue up to a [`Ticket`] (position in its sequence of submissions): pending or done.
 ///
 /// ```
 /// use backend_api::{Device, QueueProgress, Queue};
@@ -594,7 +594,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
             .on(self.info()))
     }
 
-    /// Returns the state of the work of a queue up to a ticket.
+    /// Returns the state of a queue's work up to the submission that returned `ticket`.
     ///
     /// - Never blocks. The call may advance the device's work if this requires no waiting.
     /// - *Done* means that all effects of the submission and of all earlier submissions to the queue are
@@ -610,7 +610,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// a ticket that this device did not issue.
     fn poll(&self, ticket: Ticket) -> Result<QueueProgress>;
 
-    /// Blocks until the work of a queue up to a ticket is done.
+    /// Blocks until a queue's work, up to the submission that returned `ticket`, is done.
     ///
     /// - The calling thread polls briefly, then yields its time slice, then sleeps.
     ///
@@ -618,7 +618,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// The errors of [`poll`](Self::poll).
     fn wait(&self, ticket: Ticket) -> Result<()>;
 
-    /// Wakes `waker` once, when a ticket is done or has failed.
+    /// Wakes `waker` once, when the submission that returned `ticket` is done or has failed.
     ///
     /// - Wakes at once, before the call returns, if the ticket is done, failed or unknown.
     /// - Never blocks, except while it runs a waker.
@@ -677,8 +677,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         Reach::No
     }
 
-    /// Delays the work that will be submitted to `queue` from now on until `ticket` is done or has failed.
-    /// The ticket can belong to any queue of this device, or of a device that it [reaches](Self::reaches).
+    /// Delays later submissions to `queue` until the work of `ticket` (an earlier submission) has ended. The
+    /// ticket can belong to any queue of this device, or of a device that this one [reaches](Self::reaches).
     ///
     /// - Does not wait for the ticket.
     /// - Uses no ticket value of the queue.

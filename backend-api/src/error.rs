@@ -75,7 +75,7 @@ kinds! {
         "raise the limit of locked memory (`ulimit -l`), request less, or use HostMemory::Pageable";
     /// An argument breaks a rule of the [contract](crate#the-contract). The device has started no work.
     InvalidArgument "invalid argument", "correct the request: nothing was started";
-    /// A buffer, queue or ticket that this device does not know. The device has started no work.
+    /// A buffer, queue or ticket (submission) that this device does not know. The device started no work.
     UnknownHandle "unknown handle", "use a handle that this device has made and not released: nothing was started";
     /// The device has started a copy, which failed. The device can continue.
     CopyFailed "copy failed",

@@ -98,8 +98,8 @@ impl<D: Device + ?Sized> Queue<D> {
         self.device.submit(&self.handle, &request.into())
     }
 
-    /// Delays later work of this queue until a ticket of any queue is done. Calls [`Device::order_after`],
-    /// and returns its errors.
+    /// Delays later work of this queue until the submission with `ticket`, in any queue, is done. Calls
+    /// [`Device::order_after`], and returns its errors.
     pub fn order_after(&self, ticket: Ticket) -> Result<()> {
         self.device.order_after(&self.handle, ticket)
     }

@@ -207,7 +207,7 @@ pub struct Gather<'a> {
     /// Elements to read. Each value is a whole element of `stride` bytes.
     pub elements: LaunchView<'a>,
     /// Indices: `count` unsigned 64-bit numbers in the host's byte order, at an offset that is a multiple of
-    /// 8. The device skips an entry [`LEFT_OUT`]. The list must not change until the ticket is done.
+    /// 8. The device skips an entry [`LEFT_OUT`]. The list must not change until the gather is done.
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
@@ -240,6 +240,6 @@ pub struct Scatter<'a> {
     pub indices: HostSpan<'a>,
     /// The number of indices.
     pub count: u64,
-    /// Host memory with the contiguous values. The program must not change them until the ticket is done.
+    /// Host memory with the contiguous values. The program must not change them until the scatter is done.
     pub values: HostSpan<'a>,
 }

@@ -43,7 +43,7 @@ pub enum Request<'a> {
     ///   another copy of the request reads or writes, these bytes are unspecified.
     /// - A [`Transfer::Internal`] may have its source or target in another device that this device
     ///   [reaches](crate::Device::reaches).
-    /// - If the list is empty, the ticket is done when all earlier work of the queue is done.
+    /// - If the list is empty, the [`Ticket`](crate::Ticket) is done when all earlier work of the queue is.
     /// - Without a route, the device chooses by its [table](crate::Device::set_routing). The device also
     ///   chooses if it does not have the route, or if the route cannot execute a copy.
     Copies(&'a [Transfer<'a>], Option<Route>),
@@ -57,19 +57,19 @@ pub enum Request<'a> {
     Search(&'a Search<'a>),
     /// A gather: copies elements by index to the host.
     ///
-    /// The device checks each index when it uses the index, and reads no byte outside of the elements. An
-    /// index outside of the elements makes the ticket fail with [`KernelFailed`](ErrorKind::KernelFailed).
+    /// The device checks each index when it uses the index, and reads no byte outside of the elements. After
+    /// an index out of bounds, `wait` and `poll` return [`KernelFailed`](ErrorKind::KernelFailed).
     Gather(&'a Gather<'a>),
     /// A scatter: copies elements by index to the device.
     ///
-    /// The device checks each index when it uses the index, and writes no byte outside of the elements. An
-    /// index outside of the elements makes the ticket fail with [`KernelFailed`](ErrorKind::KernelFailed).
+    /// The device checks each index when it uses the index, and writes no byte outside of the elements. After
+    /// an index out of bounds, `wait` and `poll` return [`KernelFailed`](ErrorKind::KernelFailed).
     Scatter(&'a Scatter<'a>),
     /// A compute request: evaluates a program for each element, and reduces or stores its values. If the
     /// device does not support a type, such as `f64`, the call fails with
     /// [`Unsupported`](ErrorKind::Unsupported).
     Compute(&'a Compute<'a>),
-    /// The launch of a kernel. Failures of items (GPU threads) do not make the ticket fail: the
+    /// The launch of a kernel. Failures of items (GPU threads) are no failures of the launch: the
     /// [report](crate::kernel::Report) counts them. If the device does not support a type, an operation or a
     /// view, the call fails with [`Unsupported`](ErrorKind::Unsupported).
     Launch(&'a Launch<'a>),

@@ -108,7 +108,7 @@ impl CudaDevice {
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) for memory of another GPU or context.
     ///
     /// # Safety
-    /// Until the ticket is done, `from` must stay allocated, and no code may write to it.
+    /// Until the submission is done, `from` must stay allocated, and no code may write to it.
     pub unsafe fn copy_from_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: &QueueHandle,

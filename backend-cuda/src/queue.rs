@@ -1,4 +1,4 @@
-//! Queue of a CUDA device: a stream, the numbers of its tickets, and the wakers that wait for them.
+//! Queue of a CUDA device: a stream, the numbers of its submissions, and the wakers that wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -89,7 +89,7 @@ impl CudaQueue {
         Ticket { queue: self.id, value }
     }
 
-    /// Returns a completed ticket value: the newest one, or any value from `wanted` on.
+    /// Returns the ticket value of a completed submission: the newest one, or any value from `wanted` on.
     pub(crate) fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let frozen = self.frozen.load(Ordering::Acquire);
         if frozen != u64::MAX {
@@ -98,7 +98,7 @@ impl CudaQueue {
         self.events.reached(wanted)
     }
 
-    /// Returns true if a ticket value is done; false if the driver returns an error.
+    /// Returns true if the submission with a ticket value is done; false if the driver returns an error.
     pub(crate) fn is_reached(&self, value: u64) -> bool {
         self.reached(value).is_ok_and(|reached| reached >= value)
     }
@@ -128,17 +128,17 @@ impl CudaQueue {
         self.events.glimpse(value).is_ok_and(|reached| reached >= value)
     }
 
-    /// Records an event for a ticket value after all earlier work. The context must be current.
+    /// Records an event for the submission with a ticket value. The context must be current.
     pub(crate) fn record(&self, value: u64) -> DriverResult {
         self.events.record(&self.stream, value)
     }
 
-    /// Makes later work of `stream` wait for a ticket value. The context must be current.
+    /// Makes later work of `stream` wait for a submission, by its ticket value. The context must be current.
     pub(crate) fn order_before(&self, stream: &Stream, value: u64) -> DriverResult {
         self.events.order(stream, value)
     }
 
-    /// Returns the result of the work of a completed ticket value.
+    /// Returns the result of a completed submission, by its ticket value.
     pub(crate) fn outcome(&self, value: u64) -> Result<()> {
         if self.attention.load(Ordering::Acquire) == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The watcher thread of a CUDA device: runs wakers when their tickets complete or the device is lost.
+//! The watcher thread of a CUDA device: runs wakers when their submissions end or the device is lost.
 //!
 //! The first waker of a device starts the thread. The thread polls the queues that have waiters, and sleeps
 //! while there are no waiters. A poll costs a query of the driver, so it polls often at first, and ever less
@@ -28,7 +28,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 const EXAMINE_ROUNDS: u32 = 64;
 
 impl CudaCore {
-    /// Calls `waker` when a ticket value is done or the device is lost.
+    /// Calls `waker` when the submission with a ticket value is done or the device is lost.
     pub(crate) fn wake(self: &Arc<Self>, queue: &Arc<CudaQueue>, value: u64, waker: Waker) {
         let mut is_waiting = true;
         queue.add_waiter(value, waker, || {

@@ -46,7 +46,7 @@ pub(crate) struct Members<'a, M, Q, S> {
     _list: RwLockReadGuard<'a, Vec<Peer<M, Q, S>>>,
 }
 
-/// The locked memory table of a device.
+/// The locked memory table (buffers and host memory by id) of a device.
 pub(crate) type MemoryGuard<'a, M, Q> =
     (&'a HandleTable<M, Q>, RwLockReadGuard<'a, MemoryTable<M, HostMemoryPiece>>);
 
@@ -61,7 +61,7 @@ impl<M: Storage, Q, S> Peers<M, Q, S> {
         self.0.write().retain(|peer| !std::ptr::eq(peer.registry.as_ptr(), Arc::as_ptr(registry)));
     }
 
-    /// Locks the list for reading; returns all live devices. The caller must not have locked a memory table.
+    /// Locks the list for reading; returns all live devices. The caller must not hold a memory table's lock.
     pub fn members(&self) -> Members<'_, M, Q, S> {
         let list = self.0.read();
         let alive = list.iter().filter_map(|peer| Some((peer.registry.upgrade()?, peer.state.upgrade()?)));
@@ -75,13 +75,13 @@ impl<M: Storage, Q, S> Members<'_, M, Q, S> {
         self.all.iter().map(|(registry, state)| (&**registry, state))
     }
 
-    /// Locks the memory tables of all devices for reading. All threads lock them in the order of the list, so
-    /// they cannot deadlock.
+    /// Locks all devices' memory tables (buffers by id) for reading. All threads lock them in the order of
+    /// the list, so the threads cannot deadlock.
     pub fn memory(&self) -> Vec<MemoryGuard<'_, M, Q>> {
         self.iter().map(|(registry, _)| (registry, registry.memory())).collect()
     }
 
-    /// Finds the device that issued a ticket, and the ticket's queue unless the queue has ended.
+    /// Finds the device that issued a ticket (submission), and its queue unless the queue has ended.
     pub fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Option<(&Arc<S>, Option<Arc<Q>>)> {
         self.iter().find_map(|(registry, state)| Some((state, registry.queue_of(operation, ticket).ok()?)))
     }
@@ -107,9 +107,9 @@ pub(crate) fn names_others<M: Storage>(own: &MemoryTable<M, HostMemoryPiece>, re
 
 /// Memory that a request may use: memory of its device, and of other devices.
 pub(crate) struct KnownMemory<'a, M, Q> {
-    /// Memory table of the device that runs the request.
+    /// Memory table (buffers and host memory by id) of the device that runs the request.
     pub own: &'a MemoryTable<M, HostMemoryPiece>,
-    /// Memory tables of all devices in the list if the request may use other devices' memory, else empty.
+    /// Tables of all devices in [`Peers`], including `own`, if the request may use them all; else empty.
     pub others: &'a [MemoryGuard<'a, M, Q>],
 }
 

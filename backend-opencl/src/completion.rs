@@ -3,7 +3,7 @@
 //! Each submission leaves a [`Mark`]: its number and the event of its last command. By default no thread
 //! watches the events. A thread that polls or waits queries the driver about the one event that it needs. It
 //! then moves all completed marks from the list to the [`Timeline`]. The device registers a driver callback
-//! only for a ticket with a waker.
+//! only for a submission with a waker.
 //!
 //! Wakers are foreign code that may call the device. A thread therefore runs them only when it holds no lock
 //! and is not in a callback of the driver: a thread that polls or waits, or the device's [completion
@@ -44,7 +44,7 @@ pub(crate) type Keep = Box<dyn Send + Sync>;
 /// Function that is called after the commands are done; it returns an error if a kernel rejected its input.
 pub(crate) type KernelVerdict = Box<dyn Fn() -> Option<Error> + Send + Sync>;
 
-/// Mark of one submission: its ticket value, its event and its status.
+/// Mark of one submission: its ticket value (number in the queue), its event and its status.
 pub(crate) struct Mark {
     pub value: u64,
     event: Event,
@@ -213,8 +213,8 @@ impl Track {
         track
     }
 
-    /// Adds the mark (event and status) of a submission. The caller then issues the ticket, before it unlocks
-    /// the queue. A thread that has the ticket therefore finds the mark.
+    /// Adds a submission's mark (event and status). Afterwards the caller issues the submission's ticket (the
+    /// number for waits), with the queue still locked. So each thread that has the ticket finds the mark.
     pub fn push(&self, mark: Mark) {
         self.pending.lock().push_back(Arc::new(mark));
     }
@@ -294,7 +294,7 @@ impl Track {
         wake_all(self.due());
     }
 
-    /// Polls a ticket: [`Device::poll`](backend_api::Device::poll). May run wakers, so callers hold no lock.
+    /// Polls a submission: [`Device::poll`](backend_api::Device::poll). May run wakers: callers hold no lock.
     pub fn poll(&self, value: u64) -> Result<QueueProgress> {
         if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(QueueProgress::Done);
@@ -308,14 +308,14 @@ impl Track {
         }
     }
 
-    /// Waits for a ticket: [`Device::wait`](backend_api::Device::wait). Runs wakers, so callers hold no lock.
+    /// Waits for a submission: [`Device::wait`](backend_api::Device::wait). Runs wakers: hold no lock.
     pub fn wait(&self, value: u64) -> Result<()> {
         let outcome = self.wait_for_outcome(value);
         wake_all(self.due());
         outcome
     }
 
-    /// Blocks until all submissions up to the ticket `value` are done and recorded. Runs no waker.
+    /// Blocks until all submissions up to the number `value` are done and recorded. Runs no waker.
     pub fn wait_for_outcome(&self, value: u64) -> Result<()> {
         if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(());

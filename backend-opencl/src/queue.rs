@@ -195,8 +195,8 @@ impl OpenClQueue {
 
 impl UsingQueue for OpenClQueue {
     fn wait_for_noted(&self, value: u64) -> bool {
-        // Take the queue's lock: the submitting thread holds it until the recorded submission has a ticket or
-        // has failed.
+        // A thread may still be submitting `value`. That thread holds the queue's lock until the submission
+        // has started or failed, so lock the queue to wait for this.
         let newest = self.submit.lock().newest;
         self.wait_quietly(value.min(newest));
         !self.core.is_lost() || self.track.is_over(value)
@@ -231,7 +231,7 @@ impl<'q> OpenClSubmission<'q> {
         self.queue
     }
 
-    /// Returns the value of the ticket that [`finish`](Self::finish) will issue.
+    /// Returns the value of the ticket (submission number) that [`finish`](Self::finish) will return.
     pub fn value(&self) -> u64 {
         self.state.newest + 1
     }
@@ -473,7 +473,7 @@ impl<'q> OpenClSubmission<'q> {
         self.queue.commands.finish().map_err(|status| self.refused(status))
     }
 
-    /// Ends the submission and returns its ticket.
+    /// Ends the submission and returns its ticket, by which callers poll or wait.
     pub fn finish(mut self) -> Result<Ticket> {
         self.began = true;
         let event = match self.event.take() {

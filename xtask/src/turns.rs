@@ -138,10 +138,10 @@ impl Program {
     fn row(&mut self) -> Result<Option<String>> {
         let Some(line) = self.marked()? else {
             let status = self.child.wait()?;
-            ensure!(status.success(), "a program ended with {status}:\n{}", self.printed.join("\n"));
+            ensure!(status.success(), "a measured program failed ({status}):\n{}", self.printed.join("\n"));
             return Ok(None);
         };
-        let name = line.strip_prefix("row ").with_context(|| format!("{line:?} is not the name of a row"))?;
+        let name = line.strip_prefix("row ").with_context(|| format!("expected `row NAME`, got {line:?}"))?;
         Ok(Some(name.to_owned()))
     }
 

@@ -1,4 +1,4 @@
-//! Conformance checks of the order of work, within a queue and after tickets of other queues.
+//! Conformance checks of the order of work, within a queue and after submissions to other queues.
 
 use backend_api::{ErrorKind, QueueHandle, Ticket, Transfer};
 

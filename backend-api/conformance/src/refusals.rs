@@ -231,7 +231,7 @@ pub(super) fn kernels_on_ranges_outside_are_refused(cx: &Context<'_>) {
     for (offset, limit) in
         [(992, 0), (984, 1), (888, 13), (0, 124), (0, u64::MAX), (1000, 0), (u64::MAX - 7, 1)]
     {
-        let what = format!("an answer for {limit} indices at {offset} of 1000 bytes");
+        let what = format!("an answer of {limit} indices at byte {offset}, in 1000 bytes");
         assert_refused(&what, search(fitting, limit, scene.host.at(offset)), invalid);
     }
     for (indices, count, values) in [
@@ -247,7 +247,7 @@ pub(super) fn kernels_on_ranges_outside_are_refused(cx: &Context<'_>) {
         (1008, 0, 0),
         (0, 0, 1001),
     ] {
-        let what = format!("{count} indices at {indices} and values at {values} of 1000 bytes");
+        let what = format!("{count} indices at byte {indices}, values at byte {values}, in 1000 bytes");
         let (indices, values) = (scene.host.at(indices), scene.host.at(values));
         assert_refuses(&what, queue, Gather { elements: fitting.into(), indices, count, values });
     }

@@ -310,7 +310,7 @@ impl<'a> Scene<'a> {
         words(&self.expected_host[at..at + count * 8])
     }
 
-    /// Waits for the work of a ticket. Panics if the work failed.
+    /// Waits for the submission that returned the ticket. Panics if the work failed.
     #[track_caller]
     pub fn settle(&mut self, ticket: Ticket) {
         self.cx.device().wait(ticket).expect("the work must succeed");

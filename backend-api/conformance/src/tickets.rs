@@ -1,4 +1,4 @@
-//! Conformance checks of tickets: their numbers, and the calls that observe them (wait, poll, wakers).
+//! Conformance checks of tickets (numbers of submissions), and of calls that observe them (wait, poll, wake).
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};

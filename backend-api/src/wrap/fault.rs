@@ -179,8 +179,8 @@ impl Fault {
         self
     }
 
-    /// Lets a matching call succeed, but makes its ticket fail. The device that injects the fault defines the
-    /// part of the work that it still does. Calls that return no ticket fail at once.
+    /// Lets a matching call succeed, but makes its ticket (submitted work) fail. The device that injects the
+    /// fault defines the part of the work that it still does. Calls that return no ticket fail at once.
     #[must_use]
     pub fn reported_later(mut self) -> Self {
         self.later = true;
@@ -210,7 +210,7 @@ impl Fault {
 pub struct Strike {
     /// Kind of the error with which the call fails.
     pub kind: ErrorKind,
-    /// True if the call returns a ticket, and the ticket fails instead of the call.
+    /// True if the call returns a ticket (for submitted work), and the ticket fails instead of the call.
     pub later: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Parts of devices that several backends use: memory tables, byte counts, wakers, identities.
+//! Parts of devices that several backends use: tables of buffers by id, byte counts, wakers, identities.
 
 pub mod copies;
 pub mod ram;

@@ -1,4 +1,4 @@
-//! The table of a device's queues, by id. For each released queue, the table keeps the last ticket.
+//! A device's queues, by id. For each released queue, the table keeps the number of its last submission.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::IdMap;
 use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
 
 /// A device's table of its queues, by id, for backends. The table also contains released queues, because
-/// their tickets stay valid for ever.
+/// their tickets (handles of submissions) stay valid for ever.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,12 +51,12 @@ impl<Q> Queues<Q> {
         self.0.write().insert(id, Entry::Live(queue));
     }
 
-    /// Removes a queue that has issued no ticket.
+    /// Removes a queue to which the program has submitted no work.
     pub fn remove(&self, id: QueueId) {
         self.0.write().remove(&id);
     }
 
-    /// Marks a queue as released: its tickets up to the value `newest` are done.
+    /// Marks a queue as released: its submissions up to number `newest` are done.
     pub fn end(&self, id: QueueId, newest: u64) {
         self.0.write().insert(id, Entry::Ended(newest));
     }
@@ -72,8 +72,8 @@ impl<Q> Queues<Q> {
         }
     }
 
-    /// Returns the queue of a ticket, or `None` if the program has released the queue; the ticket is then
-    /// done. `newest` must return the value of a queue's newest ticket.
+    /// Returns the queue of a ticket (submission), or `None` if the program has released the queue; its work
+    /// is then done. `newest` must return the value of a queue's newest ticket.
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle) in `operation` if the queue or the ticket is unknown.

@@ -1,4 +1,4 @@
-//! The tickets of a queue whose work software executes: in threads, in callbacks, or in the call itself.
+//! The tickets (numbers of submissions) of a queue whose work software executes, for example in threads.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -81,7 +81,7 @@ impl Timeline {
         self.queue
     }
 
-    /// Returns the ticket of the newest submission; its value is 0 before the first one.
+    /// Returns the ticket (number in the queue) of the newest submission; 0 before the first one.
     ///
     /// When a backend releases the queue, it keeps this value and drops the timeline. Tickets up to the value
     /// stay valid; later tickets are unknown.
@@ -90,8 +90,8 @@ impl Timeline {
         Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// Issues the next ticket. The caller must submit work in the order of the tickets, and therefore call
-    /// this method under the lock that orders its submissions.
+    /// Issues the next submission's ticket (number in the queue). The caller must submit work in the order of
+    /// the tickets, and therefore call this method under the lock that orders its submissions.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] after [`lose`](Self::lose).
@@ -123,8 +123,7 @@ impl Timeline {
         self.advance(state, value);
     }
 
-    /// Marks the queue as lost: pending work fails with `error`, and [`begin`](Self::begin) issues no
-    /// tickets.
+    /// Marks the queue as lost: pending work and later calls of [`begin`](Self::begin) fail with `error`.
     ///
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
     pub fn lose(&self, error: Error) {
@@ -206,7 +205,7 @@ impl Timeline {
         self.outcome(value)
     }
 
-    /// Calls `waker` once: when the ticket `value` is done or has failed, at once if it is done or unknown.
+    /// Calls `waker` once: when submission `value` is done or has failed, at once if it is done or unknown.
     pub fn wake(&self, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.completed.load(Ordering::Relaxed) >= value || value > self.submitted.load(Ordering::Relaxed) {

@@ -131,7 +131,7 @@ impl<M: Storage> ComputeJob<M> {
         })
     }
 
-    /// Lists or counts the elements for which a predicate is true, in waves.
+    /// Lists or counts the elements for which a predicate is true, in waves (one range after the other).
     fn find(
         &self,
         crew: Crew<'_>,

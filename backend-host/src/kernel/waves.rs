@@ -116,7 +116,7 @@ pub(crate) struct WavePart<'a> {
     /// Maximum number of indices that this part may list.
     pub room: u64,
     number: usize,
-    /// Number of the first part of the wave that is not needed.
+    /// Number of the first part of the wave (range of elements) that is not needed.
     needed: &'a AtomicUsize,
 }
 
@@ -128,7 +128,7 @@ impl WavePart<'_> {
     }
 }
 
-/// A search over elements, in waves.
+/// A search over elements, in waves (one range of elements after the other).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
     /// Number of elements to search, reading `stride` bytes of each. Lists at most `limit` matches.
@@ -154,15 +154,15 @@ impl Waves {
         // If the list is long enough for all elements, the search cannot end early, so use the longest waves.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<WaveMatches>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
-        // First list matches in waves (batches of elements). So the indices of one wave limit the memory, and
-        // the search can end after each wave.
+        // First list matches, one wave (batch of elements) at a time. So the threads need memory for the
+        // indices of one wave only, and the search can end after each wave.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
             next = end;
             wave_bytes = (wave_bytes * WAVE_GROWTH).min(wave_bytes_max);
         }
-        // Then process all remaining elements at once, because the search only counts their matches.
+        // Then search all remaining elements at once, because the threads only count their matches.
         if self.count_all && next < self.count {
             let rest = self.count - next;
             let per_part = self.elements_in(SEARCH_PART_BYTES);

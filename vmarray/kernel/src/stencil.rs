@@ -1,4 +1,4 @@
-//! Kernel parameters for arrays that kernels read: a whole array by index, or a neighbourhood by position.
+//! Kernel parameters for arrays that kernels read: a whole array by index, or each item's neighbourhood.
 
 mod mode;
 
@@ -89,7 +89,7 @@ impl<T, const N: usize> std::fmt::Debug for Anywhere<T, N> {
     }
 }
 
-/// A kernel parameter: the elements around an item (GPU thread), read by position: `of[at]`,
+/// A kernel parameter: the elements around an item's (GPU thread's) own element: `of[at]`,
 /// `of[at.plus(1)]`. The launch sets the maximum distance (halo), and a boundary mode for positions beyond
 /// the array's edges.
 ///
@@ -136,7 +136,7 @@ impl<T, const N: usize> std::fmt::Debug for Window<T, N> {
     }
 }
 
-/// One axis of an array that items (GPU threads) read by position, when a kernel runs on the host.
+/// One axis of an array, for an [`Anywhere`] or [`Window`] parameter of a kernel that the host executes.
 #[derive(Clone, Copy, Debug)]
 pub struct AroundAxis {
     /// The index of the first stored element along the axis.
@@ -147,7 +147,7 @@ pub struct AroundAxis {
     stride: usize,
 }
 
-/// The memory of an array that items (GPU threads) read by position, when a kernel runs on the host.
+/// The memory of an array, for an [`Anywhere`] or [`Window`] parameter of a kernel that the host executes.
 pub struct StencilElements<'s, T, const N: usize> {
     axes: [AroundAxis; N],
     /// Index in `elements` of the element at the first position.

@@ -1,9 +1,9 @@
-//! Recognition of a kernel's view and position parameters by their types, and advice for their misuse.
+//! Recognition of a kernel's parameters by type: views (arrays) and positions (indices); errors for misuse.
 
 use quote::ToTokens;
 use syn::{Expr, GenericArgument, Lit, PathArguments, Type};
 
-/// The kind of a view (array) or position parameter of a kernel function.
+/// The kind of a kernel function's parameter: a view (array), or a position (a GPU thread's indices).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewParameter {
     /// `At<N>`; `None` if `N` is a const parameter.
@@ -22,7 +22,7 @@ pub enum ViewParameter {
 }
 
 impl ViewParameter {
-    /// Returns the kind of a parameter with this type; `None` if it is neither a view (array) nor a position.
+    /// Returns the kind of a parameter by its type; `None` if neither a view (array) nor a position (`At`).
     pub fn of(of: &Type) -> Option<Self> {
         match of {
             Type::Reference(reference) => Self::named(&reference.elem, reference.mutability.is_some()),

@@ -202,8 +202,8 @@ impl<'s> Lowering<'s> {
             None => None,
         };
         if self.columns.is_empty() {
-            // All operands became constants, but at least one column must determine the number of items. So
-            // lower again, with each operand as a column.
+            // All operands became constants. But the program needs a column (an operand read from memory),
+            // because columns determine the number of items. So lower again, with all operands as columns.
             let mut again = Self { has_literals: false, ..Self::new(self.shape, None) };
             let of_view = |node: &Arc<Node>| as_row(node, self.shape).map(|view| Arc::new(Node::View(view)));
             let (node, mask) = (of_view(node)?, mask.map(of_view).transpose()?);

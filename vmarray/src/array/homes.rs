@@ -46,7 +46,7 @@ pub struct ChannelHome {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Returns the devices and the number of lost pages of each channel (share) of the array.
+    /// Returns the devices and the number of lost pages of each channel (share of the array's pages).
     ///
     /// The call queries each device. If a device without redundancy is lost, the call examines the state of
     /// all pages of its channels; other threads may change the pages meanwhile.

@@ -65,7 +65,7 @@ impl Devices {
         Self::Named(devices.into_iter().map(|device| device as _).collect())
     }
 
-    /// Opens the devices, applies their known profiles, and queries their free memory.
+    /// Opens the devices, applies their known profiles (measured speeds), and queries their free memory.
     pub(crate) fn open(self, settings: &CommonSettings) -> Result<OpenDevices> {
         inherited::expect_own_process("build")?;
         let devices = match self {
@@ -84,7 +84,7 @@ pub(crate) struct OpenDevices {
 }
 
 impl OpenDevices {
-    /// Prepares the devices, and applies their known profiles.
+    /// Prepares the devices, and applies their known profiles (measured speeds and settings).
     pub(crate) fn of(devices: Vec<Arc<dyn Device>>, settings: &CommonSettings) -> Result<Self> {
         if settings.wipe {
             devices.iter().try_for_each(|device| device.wipe_on_release())?;

@@ -40,8 +40,8 @@ pub struct Watch<'a, T: Element, D: Device> {
 
 /// A report on the work of an array during a [watch](Watch).
 ///
-/// The [shares](ReportedDevice) of a device are relative to the limits in its [`Profile`], so they exist only
-/// if this process knows the profile. The shares include the work of *this array* only.
+/// The [used shares](ReportedDevice) of a device's bandwidths are relative to its [`Profile`] (measured
+/// speeds), so they exist only with a known profile. They include the work of *this array* only.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -90,7 +90,7 @@ pub struct ReportedDevice {
     /// The increase of the device's counters during the watch.
     pub stats: ChannelStats,
     /// The used share of the bus's measured bandwidth: the time that the array's bytes need at full speed,
-    /// divided by the elapsed time. 1 is the limit. `None` without a known profile.
+    /// divided by the elapsed time. 1 is the limit. `None` without a known [`Profile`] (measured speeds).
     pub bus_share: Option<f64>,
     /// The used share of the device memory's measured bandwidth, or `None`, like `bus_share`.
     pub memory_share: Option<f64>,
@@ -156,9 +156,9 @@ impl<T: Element, D: Device> Watch<'_, T, D> {
 }
 
 impl WatchReport {
-    /// Returns the greatest of the devices' shares, and the limit to which it belongs; `None` without a known
-    /// profile. If the share is near 1, this limit determines the speed, so only less work makes the program
-    /// faster. If the share is far below 1, driver calls, waits, or the program itself took the time.
+    /// Returns the limit (a device's bus or memory) that the work came closest to, and the used share of its
+    /// bandwidth; `None` without a known [`Profile`] (measured speeds). Near 1, this limit determines the
+    /// speed. If the share is far below 1, driver calls, waits, or the program itself took the time.
     #[must_use]
     pub fn share_of_limit(&self) -> Option<(f64, LimitedBy)> {
         let shares = self.devices.iter().flat_map(|device| {

@@ -110,7 +110,7 @@ pub struct Explained {
     pub bytes_in_ram: u64,
     /// The predicted work of each device.
     pub devices: Vec<PlannedDevice>,
-    /// Lower bound of the duration. `None` if the profile of a device with work is missing or incomplete.
+    /// Lower bound of the duration. `None` if the measured speed of a device with work is not known.
     pub time: Option<Duration>,
     /// The resource (bus, device memory, …) that determines the largest part of [`time`](Self::time).
     pub bound: Option<LimitedBy>,

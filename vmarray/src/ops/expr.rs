@@ -249,7 +249,7 @@ impl<T, F: Scalar> Expr<T, F> {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
 
-    /// Creates the expression for a field of the joined view number `source`.
+    /// Creates the expression for a field of a joined view, given the view's index `source` in the join.
     pub(crate) fn field<S: FieldType<Value = F>>(source: u8, offset: usize) -> Self {
         // The offset fits into 32 bits unless the element is longer than 4 GiB. For a longer element, the
         // operation returns an error for the field.
@@ -571,7 +571,7 @@ fn mistyped(value: Value, what: &str) -> crate::Error {
 }
 
 impl<T, F: Scalar> Expr<T, F> {
-    /// Returns the assignment of this value to a field of the joined view number `source`.
+    /// Returns the assignment of this value to a field of a joined view, given its index `source`.
     pub(crate) fn assigned<S: FieldType<Value = F>>(self, source: u8, offset: usize) -> Assignment<T> {
         let Self { list, value, .. } = match S::AS.1 {
             Some((_, narrow)) => self.unary(narrow),

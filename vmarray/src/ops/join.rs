@@ -1,4 +1,4 @@
-//! Joins of several arrays and sources of the same length, element by element (like `zip`).
+//! Joins of equally long arrays and sources (memory of the program), element by element (like `zip`).
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -170,14 +170,14 @@ impl<S, T: Element> Row<(T, S), T, 0> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Column<'a>: Sealed + Copy {
-    /// The type of the column's elements.
+    /// The type of the column's (joined view's) elements.
     type Element: Element;
     /// Returns the elements in the common form of all joins.
     #[doc(hidden)]
     fn listed(self, _: Internal) -> ColumnElements<'a>;
 }
 
-/// The elements of a column, in a form that is the same for all types of columns.
+/// The elements of a column (joined view), in a form that is the same for all types of columns.
 #[doc(hidden)]
 #[allow(missing_debug_implementations, reason = "holds what reads elements")]
 pub struct ColumnElements<'a> {
@@ -248,7 +248,7 @@ impl<'a> ColumnElements<'a> {
 pub struct AnyColumn<'a>(Box<dyn Fn() -> ColumnElements<'a> + 'a>);
 
 impl<'a> AnyColumn<'a> {
-    /// Wraps a column of any element type.
+    /// Wraps a column (a view to be joined) of any element type.
     pub fn new(column: impl Column<'a> + 'a) -> Self {
         Self(Box::new(move || column.listed(INTERNAL)))
     }

@@ -39,7 +39,7 @@ const COPIED_AT_ONCE: usize = 64 << 10;
 
 impl<S: Store> Sealed for &S {}
 
-/// A view of readable elements: a whole array or source, a range of it, or a box of several dimensions.
+/// A readable view: an array, a source (program memory that devices process), or a range or box of either.
 ///
 /// `&VirtualArray`, `&Source`, `&NdArray`, [`Section`], [`NdSection`](crate::nd::NdSection) and
 /// [`RaggedRow`](crate::ragged::RaggedRow) implement it; all of them are small values that are copied.
@@ -110,7 +110,7 @@ pub trait View<'a>: Sealed + Copy + Send + Sync {
     type Element: crate::Element;
     /// The type of an element's index: `usize`, or `[usize; N]`.
     type Index: Copy + std::fmt::Debug + Ord + Send + Sync + Unpin + 'static;
-    /// The type of the array or source that contains the elements.
+    /// The type of the array or [source](crate::Source) that contains the elements.
     type Store: Store<Element = Self::Element> + 'a;
     /// The type that maps indices of the view to indices of its store.
     type Shape: Shape<Index = Self::Index>;

@@ -1,5 +1,5 @@
-//! One channel (share of a device) of a source: a limited number of slots for pages in device memory, and the
-//! copies between these slots and the program's memory (the home).
+//! One channel (share of a device) of a source (program memory that devices process): slots for pages in
+//! device memory, and the copies between these slots and the program's memory, which is a source's *home*.
 
 use std::sync::Arc;
 

@@ -146,7 +146,7 @@ pub fn genome_store(
     let ((hits, candidates), time) = timed("motif", searches, |bar| store.search(motif, bar))?;
     let in_genome = hits.iter().filter(|hit| hit.strain == 0).count();
     let all = format!("{}, {in_genome} of them in the genome itself", plural(hits.len(), "hit"));
-    line("motif", format!("{motif}, both strands: {all}, from {}", plural(candidates, "candidate")));
+    line("motif", format!("{motif}: {all}; {} checked on both strands", plural(candidates, "candidate")));
     let speed = byte_rate(size * searches, time);
     line("", format!("{searches} searches of the array, {speed}; {}", traffic(words)));
 

@@ -95,8 +95,8 @@ impl Budget {
         found.map(sentence).collect()
     }
 
-    /// Returns a note with the words whose budgets (line limits) exceed the present counts; empty if there
-    /// are none.
+    /// Returns a note with the words whose budgets (maximum numbers of lines that contain the word) exceed
+    /// the present numbers of lines; empty if there are none.
     pub fn slack(&self, counts: &Counts) -> String {
         let below = self.word.iter().zip(&counts.words).filter(|((_, word), count)| **count < word.budget);
         let list: Vec<_> =

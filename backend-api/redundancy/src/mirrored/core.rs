@@ -1,4 +1,4 @@
-//! The state that a mirror's handles and tasks share, and the methods that poll, await and wake tickets.
+//! The state that a mirror's handles and tasks share, and methods that poll and await submissions (tickets).
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};

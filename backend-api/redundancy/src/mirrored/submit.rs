@@ -193,8 +193,8 @@ impl MirrorCore {
         behind: &[u64],
         ranges: &[(BufferId, Range<u64>)],
     ) {
-        // The request's ticket returns the outcome. If the request failed, the contents are unspecified, but
-        // the copies make the contents equal on all devices.
+        // Return only if the device is lost, because its results are then unreadable. Copy after other errors
+        // too: the memory must be equal on all devices. The request's ticket reports these errors.
         if first.device.wait(first.ticket).is_err_and(|error| error.kind() == ErrorKind::Lost) {
             return;
         }

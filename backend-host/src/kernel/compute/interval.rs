@@ -1,4 +1,4 @@
-//! Recognises conditions that test if one number is in an interval, for the vector code of `fused`.
+//! Recognises conditions that test if a number is in an interval, since vector code (AVX2) then tests faster.
 
 use backend_api::expr::{Binary, Program, Type, Unary, Value};
 use backend_api::kernel::{Memory, Op, Reg};

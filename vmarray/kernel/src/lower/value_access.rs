@@ -359,8 +359,8 @@ impl Lower {
         Ok(place.fresh())
     }
 
-    /// Allocates the storage of a variable, and initialises it with `value`. The variable takes over the
-    /// arrays of `value` if no other value uses these arrays.
+    /// Allocates a kernel's variable, and initialises it with `value`. Newly allocated local arrays in
+    /// `value` become storage of the variable, without a copy.
     pub fn variable(&mut self, value: &LoweredValue) -> Result<LoweredValue> {
         let value = self.settled(value)?;
         let node = self.variable_node(&value)?;

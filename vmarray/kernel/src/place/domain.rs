@@ -119,7 +119,7 @@ impl<const N: usize> Domain<N> {
     }
 }
 
-/// A cursor that computes the positions of consecutive items (GPU threads) along the axes.
+/// A cursor that computes the positions (indices along each axis) of consecutive items (GPU threads).
 #[derive(Debug)]
 pub struct PlaceCursor<const N: usize> {
     pub domain: Domain<N>,

@@ -111,7 +111,7 @@ impl Description {
         (channels + self.first_share(file)).max(1)
     }
 
-    /// Returns the index of a file's first share for elements.
+    /// Returns the index of a file's first share (pages of one channel) for elements.
     fn first_share(&self, file: usize) -> u64 {
         u64::from(self.shape == ROWS && file == 0)
     }
@@ -121,7 +121,7 @@ impl Description {
         if part == FilePart::Places { vec![0] } else { self.stripe_pattern.clone() }
     }
 
-    /// Returns the index of a channel's share in its file.
+    /// Returns the index of a channel's share (the channel's pages) in its file.
     fn share(&self, part: FilePart, channel: usize) -> u64 {
         if part == FilePart::Places {
             return 0;

@@ -87,7 +87,7 @@ pub struct PublishedChannel {
     pub pinned_bytes: u64,
     /// The bandwidth from the device in bytes per second, if its [profile](crate::profile::Profile) exists.
     pub read_limit: Option<u64>,
-    /// The bandwidth to the device in bytes per second, if its profile is known.
+    /// The bandwidth to the device in bytes per second, if its profile (measured speeds) exists.
     pub write_limit: Option<u64>,
 }
 

@@ -17,7 +17,7 @@ use crate::engine::pager::Pager;
 /// A change of elements, such as an assignment or a kernel of the program. Devices execute the change on each
 /// run (contiguous elements on a device).
 pub trait Change: Sync {
-    /// Returns true if the change writes all bytes of the first column's elements without reading them.
+    /// Returns true if the change writes all bytes of the first operand's elements without reading them.
     fn overwrites(&self, element_bytes: usize) -> bool;
 
     /// Returns true if some devices may not support the change. Each device then checks it before any device
@@ -69,7 +69,7 @@ pub trait Change: Sync {
     /// the submission returns them.
     fn prepare(&self, device: &dyn Device, run: Run<'_>, report: Option<HostSpan<'_>>);
 
-    /// Submits the change of a run, which writes the first column and possibly others.
+    /// Submits the change of a run, which writes the first operand and possibly others.
     fn submit(
         &self,
         queue: WorkQueue<'_>,

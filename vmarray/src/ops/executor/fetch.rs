@@ -1,4 +1,4 @@
-//! Direct copies between a store (array or source) and a buffer in device memory, without the host.
+//! Direct copies between a store (array or program memory) and a buffer in device memory, without the host.
 
 use std::ops::Range;
 use std::sync::Arc;

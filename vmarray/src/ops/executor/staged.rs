@@ -24,7 +24,7 @@ const ALIGNMENT: usize = 256;
 /// Rows (corresponding elements of several stores), and the channel whose device processes copies of them.
 pub(crate) struct StagedRows<'a> {
     lane: &'a dyn Lane,
-    /// The columns of the rows. Elements of the first column have the indices `range`.
+    /// The columns (operands) of the rows. Elements of the first column have the indices `range`.
     columns: Vec<Operand<'a>>,
     range: Range<usize>,
 }
@@ -72,7 +72,7 @@ struct StagedMemory<'m> {
     lane: OwnQueue<'m>,
     host: HostBuffer<dyn Device>,
     memory: DeviceBuffer<dyn Device>,
-    /// Offset in bytes of each column in the memory.
+    /// Offset in bytes of each column (operand) in the memory.
     begins: Vec<usize>,
     /// The most rows in a piece.
     most: usize,

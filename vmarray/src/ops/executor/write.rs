@@ -16,7 +16,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
 
-/// The number of bytes of each column that are staged at a time.
+/// The number of bytes of each column (operand) that are staged at a time.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
 
 /// Makes a change part by part, because the operands of a part must fit into memory. Calls `work` for each

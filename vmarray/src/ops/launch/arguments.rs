@@ -21,7 +21,7 @@ use crate::ops::view::{INTERNAL, Linear, SectionMut, Shape, Store, StoreMut, Sto
 pub enum Bound<'a> {
     /// The bits of the scalars of a value or a table.
     Values(Vec<u64>),
-    /// Elements of an array or source.
+    /// Elements of an array or source (program memory).
     Elements(PlacedElements<'a>),
     /// The target of appended elements, their maximum number, their size in bytes, and true if they must be
     /// in the order of work-items.

@@ -60,7 +60,7 @@ pub(super) fn of_stored(stored: &StoredBox, modes: &[(Mode, Vec<u64>)], part: St
     }
 }
 
-/// A view whose elements the work-items (GPU threads) of a kernel read by position. Positions may be out of
+/// A view whose elements a kernel's work-items (GPU threads) read at any position. Positions may be out of
 /// bounds.
 #[doc(hidden)]
 pub trait Broadcast: Sync {

@@ -402,7 +402,7 @@ impl<K: Kernel> KernelLaunch<K> {
 }
 
 impl<K: Kernel> KernelLaunch<K> {
-    /// Launches the kernel in a session: see [`RunKernel::run_in`](super::RunKernel::run_in).
+    /// Launches the kernel as a part of a session: see [`RunKernel::run_in`](super::RunKernel::run_in).
     ///
     /// # Errors
     /// The errors of [`RunKernel::run_in`](super::RunKernel::run_in).

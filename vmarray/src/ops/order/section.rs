@@ -1,4 +1,4 @@
-//! [`section`]: converts a view and a range of it to a section of the view's array or source.
+//! [`section`]: converts a view and a range to a section of the view's array or source (program memory).
 
 use std::ops::RangeBounds;
 

@@ -1,4 +1,4 @@
-//! Execution of prefix sums over the elements of an array or source, by kernel launches or on the host.
+//! Prefix sums over the elements of an array or source (program memory), by kernel launches or on the host.
 
 use std::ops::Range;
 

@@ -1,10 +1,10 @@
 //! External sort of elements in RAM by GPUs with less memory. Elements cross the bus twice in each direction:
 //!
-//! 1. Each piece consists of strips from all parts of the elements, so each piece has about equally many
-//!    elements of each bucket (range of keys). A GPU sorts the piece and writes it to RAM, in an area for
-//!    each bucket.
-//! 2. The host computes the exact positions that cut the sorted pieces into buckets of equal length. Threads
-//!    move each element that is in the wrong bucket's area.
+//! 1. A GPU sorts one piece at a time: elements from all parts of the input. It cuts the sorted piece into
+//!    equal strips, and writes the `n`-th strip to the `n`-th area of RAM. An area then holds about one
+//!    bucket (range of keys), because all pieces are similar samples of the elements.
+//! 2. The host computes the exact bounds of equally long buckets. Threads move each element that is not in
+//!    its bucket's area.
 //! 3. A GPU reads each bucket from its area, sorts it, and writes it to its final place.
 //!
 //! While a GPU sorts one piece, the next piece is uploaded and the previous one downloaded. If all elements

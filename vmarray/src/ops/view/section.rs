@@ -1,4 +1,4 @@
-//! Sections: views of a contiguous part of an array or a source.
+//! Sections: views of a contiguous part of an array or a source (program memory that devices process).
 
 use std::fmt;
 use std::ops::Range;

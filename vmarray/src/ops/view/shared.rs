@@ -1,4 +1,4 @@
-//! Sections that share the ownership of their array or source by an `Arc`.
+//! Sections that share the ownership of their array or source (program memory) by an `Arc`.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! [`Store`]: the arrays and sources that contain the elements of views.
+//! [`Store`]: the arrays and sources (program memory for devices) that contain the elements of views.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! [`StoredBox`]: the location of a view's elements in the array or source, along each axis.
+//! [`StoredBox`]: the location of a view's elements in the array or source (program memory), for each axis.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The device profiles known in this process: measured, read from a file, or declared by the program.
+//! The [`Profile`]s (speeds of devices) known in this process: measured, read from a file, or declared.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

@@ -19,12 +19,12 @@ use crate::kernel::compute::shape::{ElementDistribution, VECTOR_BYTES};
 use crate::kernel::text::{emit, is_wide, register};
 
 impl Code<'_> {
-    /// Returns the rows of a thread for this kind of code; `None` if rows are not faster.
+    /// Returns the rows (adjacent elements) of a thread for this kind of code; `None` if rows are not faster.
     pub(super) fn rows_of(&self, kind: &str) -> Option<ElementDistribution> {
         let shape = self.shape;
         let mut parts: Vec<(usize, u32, Type)> =
             self.fields().into_iter().map(|(_, source, offset, of)| (source, offset, of)).collect();
-        // Least element length, in bytes, for which access by rows (adjacent elements) is the faster way.
+        // Rows (adjacent elements of one thread) are faster if the shortest field has at most `enough` bytes.
         let enough = match (kind, &shape.task) {
             ("store", Task::Store { stores, filter: None }) => {
                 let part =

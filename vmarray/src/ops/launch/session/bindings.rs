@@ -1,4 +1,4 @@
-//! Arguments of a session's launches: elements of arrays that the session borrows or has copied.
+//! Arguments of a [`Session`]'s kernel launches: elements of arrays that it borrows or has copied.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -211,8 +211,8 @@ impl<T, S> SessionWindow<T, S> {
     }
 }
 
-/// Identifies the elements of one array that a session has borrowed or copied: the session's number, and the
-/// array's index in the session.
+/// Identifies the elements of one array that a [`Session`] has borrowed or copied: the session's number, and
+/// the array's index in the session.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindingNumber {
@@ -220,7 +220,7 @@ pub struct BindingNumber {
     pub(in crate::ops::launch) number: usize,
 }
 
-/// A range or box of elements that a session has borrowed or copied.
+/// A range or box of elements that a [`Session`] has borrowed or copied.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct BindingPlaces {
@@ -229,14 +229,14 @@ pub struct BindingPlaces {
     pub(in crate::ops::launch) stored: Option<StoredBox>,
 }
 
-/// An argument of a session's launch, after conversion from the caller's type to a form that all launches
-/// share.
+/// An argument of a [`Session`]'s kernel launch, after conversion from the caller's type to the common form
+/// of all launches.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Binding {
     Values(Vec<u64>),
     Elements(BindingPlaces),
-    /// Elements that work-items read by position, with boundary modes if devices support them.
+    /// Elements whose neighbourhoods GPU threads read, with boundary modes if devices support them.
     Around(BindingPlaces, Modes),
 }
 

@@ -1,4 +1,4 @@
-//! Futures of kernel launches for async tasks: each is a session with one launch.
+//! Futures of kernel launches for async tasks. Each borrows the launch's arrays by a [`Session`] of its own.
 
 use std::fmt;
 use std::future::Future;

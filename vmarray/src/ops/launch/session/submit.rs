@@ -1,4 +1,4 @@
-//! Submission of a session's launches: divides the work-items (GPU threads) among devices, converts
+//! Submission of a [`Session`]'s launches: divides the work-items (GPU threads) among devices, converts
 //! arguments, and orders each launch after the launches that it depends on.
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Futures that wait until the launches of a session have ended.
+//! Futures that wait until all kernel launches of a [`Session`] have ended.
 
 use std::future::Future;
 use std::pin::Pin;
