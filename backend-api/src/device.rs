@@ -470,13 +470,6 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// - Blocks until the data is durable.
     ///
-    /// ```
-    /// use backend_api::{Device, ErrorKind};
-    /// let device = backend_host::HostDevice::new(1 << 20)?;
-    /// assert_eq!(device.sync().unwrap_err().kind(), ErrorKind::Unsupported);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Unsupported`](ErrorKind::Unsupported) if memory of the device does not outlive the process, which is
     /// the default; else the system's error. After an error, the next call tries again.
@@ -490,18 +483,6 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Returns the interface by which the calling thread itself reads the device's memory, if the device has
     /// it (RAM and files do). A short read then costs a copy or a system call, and no queue. The support does
     /// not change during the device's life.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device, DeviceBuffer};
-    /// # use std::sync::Arc;
-    /// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-    /// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
-    /// let mut bytes = [1; 10];
-    /// device.direct_reads().unwrap().read_directly(memory.at(90), &mut bytes)?;
-    /// assert_eq!(bytes, [0; 10]);
-    /// assert!(device.direct_reads().unwrap().read_directly(memory.at(91), &mut bytes).is_err());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     fn direct_reads(&self) -> Option<&dyn DirectReads> {
         None
     }
@@ -509,13 +490,6 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Returns access to the addresses of the device's memory, if other libraries can use them: for RAM and
     /// NVIDIA GPUs. A wrapper that must process all writes returns `None`. The support does not change during
     /// the device's life.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// let device = backend_host::HostDevice::new(1 << 20)?;
-    /// assert!(device.addresses().is_some());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     fn addresses(&self) -> Option<&dyn Addresses> {
         None
     }
@@ -662,16 +636,6 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// - If `other` describes the same hardware, the device answers as for another object of that hardware.
     ///
     /// A broken link between devices can corrupt data without an error. Check the first copies over a link.
-    ///
-    /// ```
-    /// use backend_api::{Device, Reach};
-    /// use backend_host::HostDevice;
-    /// let device = || HostDevice::builder().bytes(1 << 20).build();
-    /// let (one, other) = (device()?, device()?);
-    /// // All of it is host RAM.
-    /// assert_eq!(one.reaches(other.info()), Reach::Maps);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     fn reaches(&self, other: &DeviceInfo) -> Reach {
         let _ = other;
         Reach::No

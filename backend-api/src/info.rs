@@ -152,13 +152,6 @@ impl DeviceInfo {
     }
 
     /// Returns true if the device accepts kernel texts in this language.
-    ///
-    /// ```
-    /// use backend_api::{CodeLanguage, DeviceInfo, DeviceKind};
-    /// let mut info = DeviceInfo::new("mine", "card", DeviceKind::DiscreteGpu, "mine:0");
-    /// info.code_language = Some(CodeLanguage::Ptx);
-    /// assert!(info.takes(CodeLanguage::Ptx) && !info.takes(CodeLanguage::OpenClC));
-    /// ```
     #[must_use]
     pub fn takes(&self, language: CodeLanguage) -> bool {
         self.code_language == Some(language)

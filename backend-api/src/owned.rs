@@ -144,14 +144,6 @@ impl<D: Device + ?Sized> DeviceBuffer<D> {
 
     /// Allocates `bytes` bytes of device memory that can be [extended](Self::extend) up to `most` bytes.
     /// Returns the errors of [`Device::allocate_extensible`].
-    ///
-    /// ```
-    /// use backend_api::{Commit, DeviceBuffer};
-    /// # use std::sync::Arc;
-    /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
-    /// assert_eq!(DeviceBuffer::extensible(&device, 10, 5000, Commit::Lazy)?.bytes(), 10);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn extensible(device: &Arc<D>, bytes: u64, most: u64, commit: Commit) -> Result<Self> {
         let handle = ManuallyDrop::new(device.allocate_extensible(bytes, most, commit)?);
         Ok(Self { handle, device: Arc::clone(device), bytes: AtomicU64::new(bytes) })

@@ -83,13 +83,6 @@ pub unsafe fn write(to: *mut u8, from: &[u8]) {
 
 /// Loads a word of 1, 2, 4 or 8 bytes by one relaxed atomic load.
 ///
-/// ```
-/// use backend_api::racy;
-/// let mut word = 0x0102_u16;
-/// // SAFETY: the word is aligned, and only this thread uses it.
-/// assert_eq!(unsafe { racy::load((&raw mut word).cast(), 2) }, 0x0102);
-/// ```
-///
 /// # Safety
 /// `bytes` must be 1, 2, 4 or 8. `at` must be readable for `bytes` bytes, and aligned to `bytes`. During the
 /// load, other threads may write to the word only by [`change`] and [`store`], with the same length.
@@ -108,14 +101,6 @@ pub unsafe fn load(at: *const u8, bytes: u32) -> u64 {
 }
 
 /// Stores a word of 1, 2, 4 or 8 bytes by one relaxed atomic store.
-///
-/// ```
-/// use backend_api::racy;
-/// let mut word = 0_u16;
-/// // SAFETY: the word is aligned, and only this thread uses it.
-/// unsafe { racy::store((&raw mut word).cast(), 2, 0x0102) };
-/// assert_eq!(word, 0x0102);
-/// ```
 ///
 /// # Safety
 /// `bytes` must be 1, 2, 4 or 8. `at` must be writable for `bytes` bytes, and aligned to `bytes`. During the
@@ -136,16 +121,6 @@ pub unsafe fn store(at: *mut u8, bytes: u32, word: u64) {
 
 /// Changes a word of 4 or 8 bytes by one relaxed atomic step, and returns the old word. The function may call
 /// `change` more than once.
-///
-/// ```
-/// use backend_api::racy;
-/// let mut word = 40_u32;
-/// // SAFETY: the word is aligned, and only this thread uses it.
-/// let old = unsafe { racy::change((&raw mut word).cast(), 4, |old| old + 2) };
-/// assert_eq!((old, word), (40, 42));
-/// // SAFETY: as above.
-/// assert_eq!(unsafe { racy::load((&raw const word).cast(), 4) }, 42);
-/// ```
 ///
 /// # Safety
 /// `bytes` must be 4 or 8. `at` must be readable and writable for `bytes` bytes, and aligned to `bytes`.

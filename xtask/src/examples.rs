@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
 /// Crates for authors of backends and macros: only their types, traits and modules need examples.
-const TYPES_ALONE: [&str; 2] = ["vmarray-backend-api", "vmarray-kernel"];
+const TYPES_ALONE: [&str; 3] = ["vmarray-backend-api", "vmarray-kernel", "vmarray-support"];
 
 /// Options of `cargo xtask examples`.
 #[derive(clap::Args)]

@@ -240,14 +240,6 @@ impl Program {
 
     /// Returns the program's `FieldEquals` instruction, if it has one: the index of the instruction, the
     /// source (array), the field's offset in bytes, and the compared bytes.
-    ///
-    /// ```
-    /// use backend_api::expr::{Instruction, Program};
-    /// let equals = Instruction::FieldEquals { source: 0, offset: 4, bytes: [7].into() };
-    /// assert_eq!(Program::new(vec![equals.clone()])?.field_equals(), Some((0, 0, 4, &[7][..])));
-    /// assert!(Program::new(vec![equals.clone(), equals]).is_err(), "a program compares one field");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn field_equals(&self) -> Option<(usize, usize, u32, &[u8])> {
         self.ops().iter().enumerate().find_map(|(at, op)| match op {
@@ -281,19 +273,6 @@ impl Program {
     /// element, calls `visit` with the element's number, all values as 64 bits (see [`Type`]), and the views.
     ///
     /// A field reads as 0 if its element does not exist.
-    ///
-    /// ```
-    /// use backend_api::expr::{Geometry, Instruction, Program, Type};
-    /// use backend_api::kernel::{Slices, Views};
-    /// let field = Instruction::Field { source: 0, offset: 0, of: Type::U8 };
-    /// let program = Program::new(vec![field, Instruction::Index])?;
-    /// let mut bytes = [7, 8];
-    /// program.evaluate(2, Geometry::plain(50), &mut Slices::new(vec![(&mut bytes, 1)]), |number, values, views| {
-    ///     views.write(0, number, 0, &[(values[0] + values[1]) as u8])
-    /// })?;
-    /// assert_eq!(bytes, [57, 59]);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// The errors of the views and of `visit`.

@@ -25,16 +25,6 @@ impl<T> MatrixSlice<'_, T> {
 ///
 /// # Panics
 /// If the extents do not match, if extents and strides reach beyond a slice, or if `T` is another type.
-///
-/// ```
-/// use vmarray_support::gemm::{MatrixSlice, add_product};
-///
-/// let a = MatrixSlice { items: &[1.0, 2.0], extents: [1, 2], strides: [2, 1] };
-/// let b = MatrixSlice { items: &[3.0, 4.0], extents: [2, 1], strides: [1, 1] };
-/// let mut sums = [0.5];
-/// add_product(&mut sums, a, b, 1.0);
-/// assert_eq!(sums, [11.5]);
-/// ```
 pub fn add_product<T: Copy + 'static>(into: &mut [T], a: MatrixSlice<'_, T>, b: MatrixSlice<'_, T>, one: T) {
     let ([m, k], [depth, n]) = (a.extents, b.extents);
     assert!(

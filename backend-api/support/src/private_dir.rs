@@ -11,11 +11,6 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Returns an unpredictable and unique name for a file.
-///
-/// ```
-/// use vmarray_support::private_dir;
-/// assert_ne!(private_dir::random_name(), private_dir::random_name());
-/// ```
 #[must_use]
 pub fn random_name() -> String {
     // The standard library seeds each `RandomState` with random bytes of the operating system.
@@ -28,15 +23,6 @@ pub fn random_name() -> String {
 ///
 /// # Errors
 /// The system's error.
-///
-/// ```
-/// use vmarray_support::private_dir;
-/// let path = std::env::temp_dir().join(private_dir::random_name());
-/// std::fs::write(&path, "kept")?;
-/// private_dir::sync_folder_of(&path)?;
-/// # std::fs::remove_file(&path)?;
-/// # Ok::<_, std::io::Error>(())
-/// ```
 pub fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     sync_folder(folder.unwrap_or(Path::new(".")))
@@ -46,11 +32,6 @@ pub fn sync_folder_of(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The system's error.
-///
-/// ```
-/// vmarray_support::private_dir::sync_folder(&std::env::temp_dir())?;
-/// # Ok::<_, std::io::Error>(())
-/// ```
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     match File::open(folder)?.sync_all() {
@@ -65,11 +46,6 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 /// Returns the path of a folder for files that this user's programs need only while they run: `name` in
 /// `$XDG_RUNTIME_DIR`, else a folder of this user in the system's folder for temporary files. The folder need
 /// not exist.
-///
-/// ```
-/// use vmarray_support::private_dir;
-/// assert!(private_dir::runtime_path("vmarray").is_absolute());
-/// ```
 #[must_use]
 pub fn runtime_path(name: &str) -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {

@@ -8,6 +8,11 @@ use crate::turns;
 use backend_api::kernel::{self, Op, TimeLimit, Type};
 
 /// The arguments of a scalar function: a tuple of one to eight numbers and bools.
+///
+/// ```
+/// use vmarray_kernel::{ScalarArguments, KernelScalar};
+/// assert_eq!(<(f32, bool)>::TYPES, [f32::TYPE, bool::TYPE]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tuple of one to eight numbers and `bool`s",
     note = "expressions can call functions whose arguments are numbers and `bool`s"
@@ -65,23 +70,6 @@ fn load<T: KernelScalar>(bytes: &[u8], number: usize) -> T {
 /// # Errors
 /// The errors of [`lower`](crate::lower); [`Unsupported`](ErrorKind::Unsupported) if the function calls
 /// `alloc`, contains a barrier, or never returns.
-///
-/// ```
-/// use vmarray_kernel::{function, kernel};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn collatz(n: u32) -> u32 {
-///     let (mut n, mut steps) = (n, 0);
-///     while n > 1 {
-///         n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
-///         steps += 1;
-///     }
-///     steps
-/// }
-/// let lowered = function::<collatz, _, _>()?;
-/// assert_eq!((lowered.kernel().name(), lowered.call(&[27])), ("collatz", 111));
-/// # Ok::<_, vmarray_kernel::Error>(())
-/// ```
 pub fn function<F, A, R>() -> Result<kernel::ScalarFunction, Error>
 where
     F: Function<A, R>,

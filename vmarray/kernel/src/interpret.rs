@@ -21,26 +21,6 @@ use std::ops::Range;
 ///
 /// # Panics
 /// If a slice has too few elements.
-///
-/// ```
-/// use vmarray_kernel::{At, Own, interpret, kernel, run_on_host};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn collatz(at: At<1>, steps: &mut Own<u32>) {
-///     let (mut n, mut count) = (at.index(), 0);
-///     while n > 1 {
-///         n = if n % 2 == 0 { n / 2 } else { 3 * n + 1 };
-///         count += 1;
-///     }
-///     steps.set(count);
-/// }
-/// let (mut steps, mut others) = ([0; 100], [0; 100]);
-/// run_on_host::<collatz>(0..100, ((), &mut steps))?;
-/// let report = interpret::<collatz>(0..100, ((), &mut others))?;
-/// assert_eq!((report.failures, steps[27]), (0, 111));
-/// assert_eq!(steps, others);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 pub fn interpret<K: Kernel>(items: Range<usize>, sources: K::Sources<'_>) -> Result<Report, Error> {
     let tile: Vec<usize> = K::group().iter().map(|extent| *extent as usize).collect();
     let has_tiles = tile.len() > 1;

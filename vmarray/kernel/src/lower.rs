@@ -123,18 +123,6 @@ struct Lower {
 ///
 /// # Errors
 /// [`Error`], for errors that depend on the kernel's type and const parameters; see [`ErrorKind`].
-///
-/// ```
-/// use vmarray_kernel::{Own, kernel, lower};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn increment(out: &mut Own<u32>) {
-///     out.set(out.get() + 1);
-/// }
-/// // A load, an addition, a store, and literals.
-/// assert!(lower::<increment>()?.body.code.len() <= 5);
-/// # Ok::<_, vmarray_kernel::Error>(())
-/// ```
 pub fn lower<K: Kernel>() -> std::result::Result<LoweredKernel, Error> {
     lower_for::<K>(&LaunchVariant::default())
 }
@@ -145,19 +133,6 @@ pub fn lower<K: Kernel>() -> std::result::Result<LoweredKernel, Error> {
 ///
 /// # Errors
 /// The errors of [`lower`].
-///
-/// ```
-/// use vmarray_kernel::{Own, kernel, lower, lower_returning};
-///
-/// #[kernel(crate = vmarray_kernel)]
-/// fn is_odd(x: &Own<u32>) -> bool {
-///     x.get() % 2 == 1
-/// }
-/// assert_eq!(lower_returning::<is_odd>()?.views, [0, 1]);
-/// // The unused value is not computed.
-/// assert_eq!(lower::<is_odd>()?.body.code.len(), 0);
-/// # Ok::<_, vmarray_kernel::Error>(())
-/// ```
 pub fn lower_returning<K: Kernel>() -> std::result::Result<LoweredKernel, Error> {
     lower_for::<K>(&LaunchVariant { returns: true, ..LaunchVariant::default() })
 }
@@ -357,6 +332,7 @@ impl Lower {
             code: self.prelude.iter().chain(&self.code).cloned().collect(),
             registers: self.registers.clone(),
             group_len,
+            resident_groups: None,
         };
         let marked = simplify::simplify(&mut body, self.removable.clone(), self.marker);
         let places: Vec<(u32, SourcePlace)> =
