@@ -13,6 +13,7 @@ use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{Device, DeviceKind};
 use vmarray::host::HostDevice;
 use vmarray::kernel::{Anywhere, At, Group, KernelType, Own, PrefixSummed, Shared, Window};
+use vmarray::matrix::{MatMul as _, MatMulElement};
 use vmarray::nd::NdSection;
 use vmarray::{AnyDevice, NdArray, VirtualArray, boundary::Mirror, prelude::*};
 
@@ -240,6 +241,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     prefix_sum(bench, &stage, ("rows-of-f32", 4096), |bits| bits as u32 as f32)?;
     gathering(bench, &stage)?;
     grouped(bench, &stage, on_card)?;
+    let n = if on_card { 8192 } else { 1024 };
+    library_product(bench, &stage, n, |value| value)?;
+    library_product(bench, &stage, n, f64::from)?;
     small(bench, &stage)
 }
 
@@ -400,6 +404,41 @@ fn matrices<const N: usize>(bench: &mut Bench, stage: &Stage) -> Result<()> {
     let ours = || calls(1, amount, || Ok(product::<N>::run((&a, &b, &mut c))?));
     compare(bench, &what, Unit::GigaPerSecond, stage.native.is_some(), ours, by_hand)?;
     check(&results, &c, N * N)
+}
+
+/// The product of two square matrices of the library, [`MatMul`](vmarray::matrix::MatMul), after a comparison
+/// of some elements with sums in `f64`.
+fn library_product<T: MatMulElement + Into<f64>>(
+    bench: &mut Bench,
+    stage: &Stage,
+    n: usize,
+    of: fn(f32) -> T,
+) -> Result<()> {
+    let what = format!("matmul-f{}/{n}", 8 * size_of::<T>());
+    if !bench.wants(&format!("kernels/{what}")) {
+        return Ok(());
+    }
+    let mut random = SplitMix64::new(n as u64);
+    let values: Vec<T> = (0..n * n + 1).map(|_| of(random.index(2001) as f32 / 1000.0 - 1.0)).collect();
+    let [a, b] = [&values[..n * n], &values[1..]].map(|values| -> Result<_> {
+        let array = stage.array(n * n, values)?;
+        array.write(0, values)?;
+        Ok(NdArray::from_elements(array, [n, n])?)
+    });
+    let (a, b) = (a?, b?);
+    let c = NdArray::from_elements(stage.array(n * n, &[of(0.0)])?, [n, n])?;
+    let amount = 2.0 * (n as f64).powi(3);
+    let ours = || calls(1, amount, || Ok(c.assign_matmul(&a, &b)?));
+    let by_hand = || bail!("{what}: there is no kernel written by hand");
+    compare(bench, &what, Unit::GigaPerSecond, false, ours, by_hand)?;
+    for _ in 0..1000 {
+        let [row, column] = [0, 0].map(|_| random.index(n));
+        let product = |k: usize| -> f64 { values[row * n + k].into() * values[1 + k * n + column].into() };
+        let expected: f64 = (0..n).map(product).sum();
+        let found: f64 = c.get([row, column])?.into();
+        ensure!((found - expected).abs() < 0.02, "{what} [{row}, {column}]: {found}, not {expected}");
+    }
+    Ok(())
 }
 
 /// Measures the launch of a kernel that does almost no work, and the wait for it.
