@@ -30,6 +30,15 @@ macro_rules! id {
 id! {
     /// Id of a buffer, an allocation of device memory. The owner of the memory holds the
     /// [`BufferHandle`](crate::BufferHandle).
+    ///
+    /// ```
+    /// use backend_api::{BufferId, Commit, Device};
+    /// # let device = backend_host::HostDevice::new(1000)?;
+    /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// let name: BufferId = buffer.id();
+    /// assert_eq!(buffer.at(100).buffer(), name);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     BufferId
 }
 id! {

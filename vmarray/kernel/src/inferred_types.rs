@@ -132,6 +132,20 @@ pub struct Definition {
 }
 
 /// The type of a kernel function. `#[kernel]` implements this trait for a type that has the function's name.
+///
+/// ```
+/// use vmarray_kernel::{kernel, Define};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn double(x: u32) -> u32 {
+///     x * 2
+/// }
+///
+/// fn name_of<F: Define>() -> &'static str {
+///     F::define().tree.name
+/// }
+/// assert_eq!(name_of::<double>(), "double");
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kernel function",
     note = "put `#[kernel]` above the function"
@@ -143,6 +157,22 @@ pub trait Define: 'static {
 
 /// The type of a kernel function with these argument types and this output type. Functions use it as a bound
 /// on their type parameters.
+///
+/// ```
+/// use vmarray_kernel::{kernel, Function};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn square(x: f32) -> f32 {
+///     x * x
+/// }
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn twice<F: Function<(f32,), f32>>(x: f32) -> f32 {
+///     F::call((F::call((x,)),))
+/// }
+/// assert_eq!(twice::<square>(3.0), 81.0);
+/// assert_eq!(<square as Function<_, _>>::call((3.0,)), 9.0);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a kernel function with these arguments and this output",
     note = "a function with a reference parameter cannot be a type parameter"

@@ -4,6 +4,11 @@ use crate::layout::{KernelType, Layout};
 use backend_api::expr::{self, Type};
 
 /// A number or a bool: a kernel value that takes one register of a device.
+///
+/// ```
+/// use vmarray_kernel::KernelScalar;
+/// assert_eq!((<f32 as KernelScalar>::from_value(0x3F80_0000), KernelScalar::to_value(true)), (1.0, 1));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a number of at most 64 bits nor a `bool`",
     note = "both operands must have the same type: cast one by `x as T`"

@@ -9,6 +9,21 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Type that a launched kernel can return: nothing, a number, a `bool`, or a tuple of these.
+///
+/// ```
+/// use vmarray_kernel::{Kernel, Own, Returned, kernel};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn squared_difference(a: &Own<f32>, b: &Own<f32>) -> f32 {
+///     let difference = a.get() - b.get();
+///     difference * difference
+/// }
+/// fn scalars<K: Kernel>() -> usize {
+///     K::Returned::types().len()
+/// }
+/// assert_eq!(scalars::<squared_difference>(), 1);
+/// assert_eq!(<(u64, bool)>::types().len(), 2);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a kernel that is launched cannot return a `{Self}`",
     note = "it returns nothing, a number, a `bool`, or a tuple of these, which the launch reduces"

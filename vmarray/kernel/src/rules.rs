@@ -275,6 +275,20 @@ pub fn from_bits<T: Float>(bits: T::Bits) -> T {
 /// A 16-bit float, with the feature `half`: `half::f16` or `half::bf16`. `x.to_f32()` and `T::from_f32(x)`
 /// convert to `f32` and back. Operators compute in `f32` and round each result to nearest even. Each
 /// conversion takes a few instructions on every device.
+///
+/// ```
+/// # #[cfg(feature = "half")]
+/// # {
+/// use vmarray_kernel::{Half, half::{bf16, f16}, kernel};
+///
+/// #[kernel(crate = vmarray_kernel)]
+/// fn doubled<T: Half>(x: T) -> T {
+///     T::from_f32(x.to_f32() * 2.0)
+/// }
+/// assert_eq!(doubled(f16::from_f32(1.5)), f16::from_f32(3.0));
+/// assert_eq!(doubled(bf16::from_f32(-0.1)), bf16::from_f32(-0.1) + bf16::from_f32(-0.1));
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a 16-bit float",
     note = "16-bit floats are `half::f16` and `half::bf16`, with the feature `half`; cast other numbers: `x \

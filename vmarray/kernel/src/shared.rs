@@ -115,6 +115,13 @@ impl<T, const A: usize, const B: usize, const C: usize, const D: usize> std::fmt
 }
 
 /// An index into [`Group`] memory: a number, or an array with a number for each axis.
+///
+/// ```
+/// use vmarray_kernel::GroupIndex;
+/// fn is_index<const A: usize, const B: usize>(_: impl GroupIndex<A, B, 0, 0>) {}
+/// is_index::<64, 0>(7_usize);
+/// is_index::<8, 8>([1_usize, 7]);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a `{Self}` cannot index this memory of a group",
     note = "use a `usize` for `Group<T, N>`, `[y, x]` for `Group<T, A, B>`, and so on for up to four axes"

@@ -103,7 +103,7 @@ pub struct NdArray<T: Element, const N: usize, D: Device = AnyDevice> {
 }
 
 impl<T: Element, const N: usize> NdArray<T, N> {
-    /// Creates a row-major array of this shape on the [devices of the machine](crate::devices), with defaults.
+    /// Creates a row-major array of this shape on the [machine's devices](crate::devices), with defaults.
     ///
     /// # Errors
     /// The errors of [`NdBuilder::build`].

@@ -107,7 +107,7 @@ fn index_sets() {
             .ends_with("dimension 1 labels more than one column; give each column a label of its own")
     );
     let (a, b) = (IndexSet::new([0, 1]).unwrap(), IndexSet::new([2, 3]).unwrap());
-    assert!(text(Combine::new(&a, &b).run()).contains("no dimension in common; ask for all pairs"));
+    assert!(text(Combine::new(&a, &b).run()).contains("in common; use `Combine::product` for all pairs"));
     let (mut c, ragged) =
         (IndexSet::new([0, 1]).unwrap(), IndexSet::from_columns([(0, vec![1, 2]), (1, vec![3])]));
     assert!(text(ragged).ends_with("; give all columns the same length"));

@@ -5,7 +5,7 @@
 //! [`vectors`].
 //!
 //! Integers of up to 32 bits are in 32-bit registers, sign- or zero-extended; bools are in predicates. The
-//! code first loads all elements of a thread, to have many loads in flight; then it computes each element. The
+//! code first loads all elements of a thread, so that many are in flight, then computes each element. The
 //! suffix `.rn` prevents the assembler from fusing operations.
 
 mod equality;

@@ -214,8 +214,7 @@ impl Channel {
                 left.push(request);
                 continue;
             };
-            // To read, a request may load the page while other threads read its home slot (in device memory).
-            // To write, it may not, so the argument is false.
+            // Only a request to read may load the page while other threads read its home slot.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
                 continue;

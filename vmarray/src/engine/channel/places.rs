@@ -1,4 +1,4 @@
-//! Checked addresses in the memory (slots, frames, pool) of a channel, a share of a device, and accesses to it.
+//! Checked addresses in the memory (slots, frames, pool) of a channel (device share), and accesses to it.
 //!
 //! A channel owns both its memory and the lists of copies in this memory. A Rust struct cannot borrow from
 //! itself, so the copies contain these addresses. This module has all `unsafe` code that accesses memory of
