@@ -27,7 +27,6 @@
 mod array_store;
 #[forbid(unsafe_code)]
 mod convert;
-#[forbid(unsafe_code)]
 pub(crate) mod executor;
 #[forbid(unsafe_code)]
 pub(crate) mod explain;

@@ -185,6 +185,7 @@ fn every_operation(of: Type) -> Body {
         SubgroupOp::Shuffle { lane },
         SubgroupOp::ShuffleXor(1),
         SubgroupOp::ShuffleXor(21),
+        SubgroupOp::Sync,
         SubgroupOp::Ballot,
         SubgroupOp::Alike { bits: 3 },
         SubgroupOp::Alike { bits: 32 },

@@ -720,6 +720,7 @@ impl<'r> Maker<'r> {
             SubgroupOp::Reduce(op),
             SubgroupOp::Scan(op),
             SubgroupOp::Alike { bits: 1 + self.rng.below(32) as u8 },
+            SubgroupOp::Sync,
         ];
         let possible: Vec<SubgroupOp> = all.into_iter().filter(|how| how.gives(found).is_some()).collect();
         let (how, of) = (self.rng.pick(&possible), self.reg(found));

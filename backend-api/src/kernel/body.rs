@@ -359,6 +359,9 @@ pub enum SubgroupOp {
         /// Number of bits that are compared, 1 to 32.
         bits: u8,
     },
+    /// Returns the item's own value, after all lanes have reached the operation. Accesses of the lanes to the
+    /// group's arrays before the operation take effect before all accesses after it.
+    Sync,
     /// Returns true if a bool is true in any lane.
     Any,
     /// Returns true if a bool is true in all lanes.
@@ -375,7 +378,7 @@ impl SubgroupOp {
     #[must_use]
     pub const fn gives(self, of: Type) -> Option<Type> {
         match self {
-            Self::Shuffle { .. } => Some(of),
+            Self::Shuffle { .. } | Self::Sync => Some(of),
             Self::ShuffleXor(mask) => {
                 if mask < 32 {
                     Some(of)
@@ -681,6 +684,9 @@ pub struct Body {
     pub arrays: Vec<ArrayDecl>,
     /// Number of items (GPU threads) of a group; `None` for a kernel without groups.
     pub group_len: Option<u32>,
+    /// Number of groups that a multiprocessor of a GPU should hold at once; `None` for the device's choice. A
+    /// compiler limits the registers of the items for it. The results do not depend on it.
+    pub resident_groups: Option<u32>,
     /// Operations, in the order of execution.
     pub code: Vec<Op>,
 }

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::hash::StableHasher;
-use super::{Body, Code, HostForm, Memory, Op, Place, Rmw, Space, Type};
+use super::{Body, Code, HostForm, InBounds, Memory, Op, Place, Rmw, Space, Type};
 use crate::{Error, ErrorKind, Result};
 
 /// A kernel: a verified [`Body`], with a name and optional native code. Cheap to clone. Two kernels are equal
@@ -35,6 +35,7 @@ struct Verified {
     needs: Needs,
     host: Option<HostForm>,
     code: Option<Code>,
+    is_unchecked: bool,
 }
 
 /// Optional features of devices. A value lists the features that a kernel needs, or that a device has.
@@ -141,6 +142,14 @@ fn acquires_in_loops(code: &[Op], in_loop: bool) -> bool {
     })
 }
 
+impl Verified {
+    fn hash_again(&mut self) {
+        let mut hasher = StableHasher::new();
+        (&self.body, &self.code, self.is_unchecked).hash(&mut hasher);
+        self.hash = hasher.finish_both();
+    }
+}
+
 impl VerifiedKernel {
     /// Verifies a body, and creates a kernel from it.
     ///
@@ -162,7 +171,15 @@ impl VerifiedKernel {
         let mut hasher = StableHasher::new();
         body.hash(&mut hasher);
         let (hash, needs) = (hasher.finish_both(), Needs::of(&body));
-        Self(Arc::new(Verified { name: "kernel".into(), body, hash, needs, host: None, code: None }))
+        Self(Arc::new(Verified {
+            name: "kernel".into(),
+            body,
+            hash,
+            needs,
+            host: None,
+            code: None,
+            is_unchecked: false,
+        }))
     }
 
     /// Returns the same kernel with a name, which errors and listings show.
@@ -191,10 +208,35 @@ impl VerifiedKernel {
     #[must_use]
     pub fn with_code(mut self, code: Code) -> Self {
         let inner = Arc::make_mut(&mut self.0);
-        let mut hasher = StableHasher::new();
-        (&inner.body, &code).hash(&mut hasher);
-        (inner.hash, inner.code) = (hasher.finish_both(), Some(code));
+        inner.code = Some(code);
+        inner.hash_again();
         self
+    }
+
+    /// Returns the same kernel with a number of [groups that a multiprocessor should hold at
+    /// once](Body::resident_groups).
+    #[must_use]
+    pub fn with_resident_groups(mut self, groups: u32) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.body.resident_groups = Some(groups);
+        inner.hash_again();
+        self
+    }
+
+    /// Returns the same kernel without bounds checks: compiling devices then access the elements that the
+    /// kernel names without comparing their indices with lengths. Interpreters still check all indices.
+    #[must_use]
+    pub fn without_bounds_checks(mut self, _: InBounds) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        inner.is_unchecked = true;
+        inner.hash_again();
+        self
+    }
+
+    /// Returns true if the kernel was created [without bounds checks](Self::without_bounds_checks).
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        self.0.is_unchecked
     }
 
     /// Returns the native code for devices, if the kernel has any.
@@ -233,7 +275,10 @@ impl PartialEq for VerifiedKernel {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || {
             let [one, two] = [&self.0, &other.0];
-            one.hash == two.hash && one.body == two.body && one.code == two.code
+            one.hash == two.hash
+                && one.is_unchecked == two.is_unchecked
+                && one.body == two.body
+                && one.code == two.code
         }
     }
 }

@@ -135,6 +135,31 @@ impl Code {
     }
 }
 
+/// The promise that all launches of a kernel stay in bounds, for
+/// [`VerifiedKernel::without_bounds_checks`](super::VerifiedKernel::without_bounds_checks).
+///
+/// ```
+/// use backend_api::kernel::{Body, InBounds, VerifiedKernel};
+/// // SAFETY: the kernel has no views and no arrays.
+/// let in_bounds = unsafe { InBounds::promise() };
+/// assert!(VerifiedKernel::new(Body::default())?.without_bounds_checks(in_bounds).is_unchecked());
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct InBounds(());
+
+impl InBounds {
+    /// Promises that a kernel needs no bounds checks.
+    ///
+    /// # Safety
+    /// In every launch of the kernel, each index must be inside of its view or array, and the items must fill
+    /// whole groups. The launching code ensures this. An index out of bounds is undefined behaviour.
+    #[must_use]
+    pub unsafe fn promise() -> Self {
+        Self(())
+    }
+}
+
 impl fmt::Debug for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Code").field("entry", &self.entry).finish_non_exhaustive()

@@ -181,7 +181,10 @@ impl<'a> Flow<'a> {
                     differs && self.body.group_len != Some(32)
                 }
                 SubgroupOp::Scan(_) => true,
-                SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) | SubgroupOp::Alike { .. } => differs,
+                SubgroupOp::Shuffle { .. }
+                | SubgroupOp::ShuffleXor(_)
+                | SubgroupOp::Alike { .. }
+                | SubgroupOp::Sync => differs,
             },
             _ => differs,
         }

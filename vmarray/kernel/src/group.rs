@@ -115,11 +115,10 @@ pub fn take_places<const N: usize>(
     bits: u32,
 ) -> u32 {
     let alike = lanes::alike(digit, bits);
-    let (lane, lowest) = (at.in_group() as u32 % 32, alike.trailing_zeros());
-    let mut place = 0;
-    if lane == lowest {
-        place = next.add(first + digit as usize, alike.count_ones());
+    let before = (alike & ((1 << (at.in_group() as u32 % 32)) - 1)).count_ones();
+    let place = lanes::sync(next[first + digit as usize]);
+    if before == 0 {
+        next.set(first + digit as usize, place + alike.count_ones());
     }
-    let before = alike & ((1 << lane) - 1);
-    lanes::shuffle(place, lowest) + before.count_ones()
+    lanes::sync(place + before)
 }

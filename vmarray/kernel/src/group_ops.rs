@@ -78,6 +78,10 @@ pub mod lanes {
         never()
     }
 
+    pub fn sync<T: KernelScalar>(_: T) -> T {
+        never()
+    }
+
     pub fn any(_: bool) -> bool {
         never()
     }

@@ -42,7 +42,8 @@ use syn::parse_macro_input;
 /// - In groups of a multiple of 32 items, an item can use the values of the other items (lanes) of its
 ///   subgroup of 32 items: `lanes::sum(x)`, `min`, `max`, `and`, `or`, `xor`; `scan_sum(x)` and so on, over
 ///   the lanes up to the own one; `shuffle(x, lane)`, `shuffle_xor(x, mask)`, `ballot`, `any` and `all`;
-///   `alike(x, bits)`, the lanes whose lowest bits equal the own ones.
+///   `alike(x, bits)`, the lanes whose lowest bits equal the own ones; `sync(x)`, which returns `x` after all
+///   lanes have reached it, and orders their accesses to `Group` memory.
 ///
 /// All items of a group must reach a barrier or a `lanes` operation together. Conditions around it must
 /// therefore depend only on data that is the same for all items, such as values, tables and counters of

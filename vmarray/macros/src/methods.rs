@@ -128,7 +128,7 @@ const VIEWS: [(&str, usize); 23] = [
 ];
 
 /// Operations across lanes: the names, and the numbers of arguments.
-const LANES: [(&str, usize); 18] = [
+const LANES: [(&str, usize); 19] = [
     ("alike", 2),
     ("all", 1),
     ("and", 1),
@@ -146,6 +146,7 @@ const LANES: [(&str, usize); 18] = [
     ("shuffle", 2),
     ("shuffle_xor", 2),
     ("sum", 1),
+    ("sync", 1),
     ("xor", 1),
 ];
 

@@ -15,18 +15,30 @@
 //! | source | contiguous slots of cached pages | locks of the pages | one queue for kernels |
 //! | [staged rows](StagedRows) | copies, some MiB at a time | none: the calling thread owns the copies | one exclusive queue |
 
+#[forbid(unsafe_code)]
 mod change;
+#[forbid(unsafe_code)]
 mod channels;
+#[forbid(unsafe_code)]
 mod copy;
+#[forbid(unsafe_code)]
 mod fetch;
+#[forbid(unsafe_code)]
 mod in_ram;
 mod library_kernel;
+#[forbid(unsafe_code)]
 mod operand_staging;
+#[forbid(unsafe_code)]
 mod peer_copy;
+#[forbid(unsafe_code)]
 mod question;
+#[forbid(unsafe_code)]
 mod run;
+#[forbid(unsafe_code)]
 mod share;
+#[forbid(unsafe_code)]
 mod staged;
+#[forbid(unsafe_code)]
 mod write;
 
 pub use change::{Change, Examination, Operand, OperandStore, ResultStore};
@@ -34,7 +46,7 @@ pub(crate) use channels::{are_groups_within_pages, distinct, read_all, unsettled
 pub(crate) use copy::{SHORT_BYTES, copies_within, copy_elements};
 pub(crate) use fetch::put_from;
 pub use in_ram::WorkQueue;
-pub(crate) use library_kernel::LibraryKernel;
+pub(crate) use library_kernel::{LibraryKernel, native_kernel};
 pub(crate) use operand_staging::ReadOperand;
 pub use peer_copy::PeerCopy;
 pub use question::{Answer, Question, RunWork, TakenAnswer};

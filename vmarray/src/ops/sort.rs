@@ -13,6 +13,7 @@ mod merge;
 mod on_device;
 mod on_devices;
 mod on_host;
+#[forbid(unsafe_code)]
 mod onesweep;
 mod ram_in_place;
 mod view;

@@ -523,6 +523,7 @@ pub(super) fn subgroup_op(how: SubgroupOp, of: Type, values: &[u64; 32], chosen:
     match how {
         SubgroupOp::Shuffle { .. } => chosen.map(|lane| values[lane as usize % 32]),
         SubgroupOp::ShuffleXor(mask) => std::array::from_fn(|lane| values[lane ^ usize::from(mask)]),
+        SubgroupOp::Sync => *values,
         SubgroupOp::Ballot => [ballot; 32],
         SubgroupOp::Alike { bits } => {
             let digits = values.map(|value| value & (u64::MAX >> (64 - u32::from(bits))));

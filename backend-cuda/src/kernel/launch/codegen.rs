@@ -179,7 +179,8 @@ impl KernelKey {
         let (bytes, threads) = (self.tables_at() + tables, self.threads());
         // Limit the registers so that two blocks of 257 to 512 threads fit on a multiprocessor, to hide
         // latency. Shorter blocks need no limit; longer ones would get fewer than 64 registers per thread.
-        let together = if (257..=512).contains(&threads) { 2 } else { 1 };
+        let together =
+            self.kernel.body().resident_groups.unwrap_or(if (257..=512).contains(&threads) { 2 } else { 1 });
         let text = format!(
             ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {threads}, 1, 1\n\
              .minnctapersm {together}\n{{\n{declarations}{body}}}\n"
@@ -282,6 +283,15 @@ struct Writer<'a> {
     can_fail: bool,
     /// True for a function that kernels call.
     is_function: bool,
+}
+
+/// The place of an element in a view.
+struct ViewElement {
+    /// A register whose sum with the literal `plus` is the element's index.
+    index: String,
+    plus: u64,
+    /// The predicate that the element exists; `None` if it always does.
+    inside: Option<String>,
 }
 
 fn r(register: Reg) -> String {
@@ -691,19 +701,26 @@ impl<'a> Writer<'a> {
         Some(inside)
     }
 
-    /// Returns the index of an element in the view, and the predicate that it exists, unless it always does.
-    fn element(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
-        let (element, inside) = self.element_of_live(view, at);
-        if !self.has_groups() {
-            return (element, inside);
-        }
-        // Work-items past the launch's end (not `live`) access no element, and must not report a failure.
-        let Some(inside) = inside else { return (element, Some("live".into())) };
-        emit!(self.text, "and.pred {inside}, {inside}, live");
-        (element, Some(inside))
+    fn is_unchecked(&self) -> bool {
+        self.shape.kernel.is_unchecked()
     }
 
-    fn element_of_live(&mut self, view: usize, at: Reg) -> (String, Option<String>) {
+    /// Returns the place of an element in the view, with the predicate that it exists unless it always does.
+    fn element(&mut self, view: usize, at: Reg) -> ViewElement {
+        let mut element = self.element_of_live(view, at);
+        if self.is_unchecked() {
+            element.inside = None;
+        } else if self.has_groups() {
+            // Work-items past the launch's end (not `live`) access no element, and must not report a failure.
+            match &element.inside {
+                None => element.inside = Some("live".into()),
+                Some(inside) => emit!(self.text, "and.pred {inside}, {inside}, live"),
+            }
+        }
+        element
+    }
+
+    fn element_of_live(&mut self, view: usize, at: Reg) -> ViewElement {
         let (count, known) = (self.shape.view_at(view), self.known[at.at()]);
         let is_inside = self.shape.views[view].is_inside && known.is_some();
         let read_count = |text: &mut Text, place: String| {
@@ -711,6 +728,9 @@ impl<'a> Writer<'a> {
             emit!(text, "ld.param.u64 {count}, [{place}]");
             count
         };
+        // A literal summand goes to the offset of the address, whose register other accesses then share.
+        let (summand, literal) = self.bounds.sums[at.at()].unwrap_or((at, 0));
+        let part = ViewElement { index: r(summand), plus: literal, inside: None };
         match self.body.views[view].access {
             Access::Write { tile } => {
                 let element = self.text.temporary("b64");
@@ -718,11 +738,11 @@ impl<'a> Writer<'a> {
                 if tile == 1 {
                     // The view has an element for each work-item, so the access needs no check.
                     emit!(self.text, "add.u64 {element}, item, {}", r(at));
-                    return (element, inside);
+                    return ViewElement { index: element, plus: 0, inside };
                 }
                 emit!(self.text, "mad.lo.u64 {element}, item, {tile}, {}", r(at));
-                if is_inside || known == Some(KnownValue::Literal(0)) {
-                    return (element, None);
+                if is_inside || self.is_unchecked() || known == Some(KnownValue::Literal(0)) {
+                    return ViewElement { index: element, plus: 0, inside: None };
                 }
                 let (place, is_there) = (self.place(count), self.text.temporary("pred"));
                 let count = read_count(&mut self.text, place);
@@ -732,30 +752,39 @@ impl<'a> Writer<'a> {
                         emit!(self.text, "setp.lt.and.u64 {is_there}, {element}, {count}, {inside}");
                     }
                 }
-                (element, Some(is_there))
+                ViewElement { index: element, plus: 0, inside: Some(is_there) }
             }
-            Access::Read if is_inside => (r(at), None),
+            Access::Read if is_inside => part,
+            _ if self.is_unchecked() => part,
             Access::Read | Access::Atomic | Access::Append => {
                 let (place, inside) = (self.place(count), self.text.temporary("pred"));
                 let count = read_count(&mut self.text, place);
                 emit!(self.text, "setp.lt.u64 {inside}, {}, {count}", r(at));
-                (r(at), Some(inside))
+                ViewElement { inside: Some(inside), ..part }
             }
         }
     }
 
     /// Returns the address of an element's field: a register and an offset, and a divisor of both.
-    fn address(&mut self, view: usize, element: &str, offset: u32) -> (String, u64, u64) {
+    fn address(&mut self, view: usize, element: &ViewElement, offset: u32) -> (String, u64, u64) {
         let shape = &self.shape.views[view];
+        let mut index = element.index.clone();
+        let mut offset = u64::from(offset);
+        if shape.bases == 1 && element.plus <= OFFSET_MAX / shape.stride {
+            offset += element.plus * shape.stride;
+        } else if element.plus > 0 {
+            index = self.text.temporary("b64");
+            emit!(self.text, "add.u64 {index}, {}, 0x{:X}", element.index, element.plus);
+        }
         let (base, address) = (self.text.temporary("b64"), self.text.temporary("b64"));
         let first = self.shape.view_at(view) + 8;
         if shape.bases == 1 {
             emit!(self.text, "ld.param.u64 {base}, [{}]", self.place(first));
-            self.text.scaled(&address, element, shape.stride, &base);
+            self.text.scaled(&address, &index, shape.stride, &base);
         } else {
             let (page_len, bases) = (shape.page_len, shape.bases as u64);
             let [page, before, place, own] = ["b64"; 4].map(|kind| self.text.temporary(kind));
-            self.text.quotient(&page, element, page_len);
+            self.text.quotient(&page, &index, page_len);
             self.text.quotient(&before, &page, bases);
             // Compute the index of the memory range that contains the page.
             emit!(self.text, "mul.lo.u64 {place}, {before}, {bases}");
@@ -766,12 +795,12 @@ impl<'a> Writer<'a> {
             // The index of the element in its memory range is `element - page * page_len + before *
             // page_len`, if `before` pages of the range precede the element's page.
             emit!(self.text, "sub.u64 {own}, {before}, {page}");
-            emit!(self.text, "mad.lo.u64 {own}, {own}, {page_len}, {element}");
+            emit!(self.text, "mad.lo.u64 {own}, {own}, {page_len}, {index}");
             self.text.scaled(&address, &own, shape.stride, &base);
         }
-        let align = 1 << (shape.align | u64::from(offset)).trailing_zeros();
-        if u64::from(offset) <= OFFSET_MAX {
-            return (address, offset.into(), align);
+        let align = 1 << (shape.align | offset).trailing_zeros();
+        if offset <= OFFSET_MAX {
+            return (address, offset, align);
         }
         emit!(self.text, "add.u64 {address}, {address}, 0x{offset:X}");
         (address, 0, align)
@@ -787,13 +816,13 @@ impl<'a> Writer<'a> {
         if self.read_around(site, name, of) || self.read_cell(name, (view, at), of) {
             return;
         }
-        let (element, inside) = self.element(view, at);
+        let element = self.element(view, at);
         let (address, from, align) = self.address(view, &element, offset);
         let is_written = self.body.views[view].access.is_written();
         let way = if is_written { "ld.global" } else { "ld.global.nc" };
         let source = LoadSource { way, at: &address, from, align };
-        self.fetch(of, name, inside.as_deref(), source);
-        if let Some(inside) = inside {
+        self.fetch(of, name, element.inside.as_deref(), source);
+        if let Some(inside) = element.inside {
             self.check(site, &inside, &r(at));
         }
     }
@@ -829,9 +858,9 @@ impl<'a> Writer<'a> {
         if self.write_cell(view, &r(value), of) {
             return;
         }
-        let (element, inside) = self.element(view, at);
+        let element = self.element(view, at);
         let (address, to, align) = self.address(view, &element, offset);
-        let guard = Self::guard(&inside);
+        let guard = Self::guard(&element.inside);
         match of {
             Memory::Value(of) => self.text.store(of, &r(value), &guard, (&address, to), align),
             Memory::F16 => {
@@ -841,7 +870,7 @@ impl<'a> Writer<'a> {
                 self.text.store(Type::U16, &bits, &guard, (&address, to), align);
             }
         }
-        if let Some(inside) = inside {
+        if let Some(inside) = element.inside {
             self.check(site, &inside, &r(at));
         }
     }
@@ -887,7 +916,7 @@ impl<'a> Writer<'a> {
         let (decl, begin) = (self.body.arrays[array], self.array_at(array));
         // If a known upper bound shows that the index is inside of the private or shared array, write no
         // check.
-        let is_inside = self.bounds.most[at.at()] < u64::from(decl.len);
+        let is_inside = self.is_unchecked() || self.bounds.most[at.at()] < u64::from(decl.len);
         let inside = if is_inside { None } else { self.below(at, decl.len.into()) };
         let arrays = if decl.space == Space::Item { "arrays" } else { "shared" };
         if let (None, Some(KnownValue::Literal(index))) = (&inside, self.known[at.at()]) {

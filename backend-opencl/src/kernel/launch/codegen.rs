@@ -607,9 +607,13 @@ impl<'a> Writer<'a> {
     /// Writes code for an access in bounds. If the index is out of bounds, the code records a failure, and
     /// the register gets 0.
     fn checked(&mut self, inside: &str, then: &[String], (site, at, to): (u32, &str, Option<&str>)) {
-        self.line(&format!("if ({inside}) {{"));
+        let is_unchecked = self.shape.kernel.is_unchecked();
+        self.line(&if is_unchecked { "{".to_owned() } else { format!("if ({inside}) {{") });
         for line in then {
             self.line(&format!("    {line}"));
+        }
+        if is_unchecked {
+            return self.line("}");
         }
         self.line("} else {");
         self.line(&format!("    FAIL({site}u, {at})"));
@@ -758,6 +762,7 @@ impl<'a> Writer<'a> {
                 lines.extend([leave(&value), BARRIER.into(), format!("{to_name} = {};", lane(&at))]);
                 lines.push(BARRIER.into());
             }
+            SubgroupOp::Sync => lines.extend([format!("{to_name} = {value};"), BARRIER.into()]),
             SubgroupOp::Ballot | SubgroupOp::Any | SubgroupOp::All => {
                 let result = match how {
                     SubgroupOp::Any => "bits != 0u",

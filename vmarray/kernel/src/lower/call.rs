@@ -143,6 +143,7 @@ impl Lower {
                 let detail = "the number of bits of `alike` must be a constant from 1 to 32";
                 return Err(self.error(ErrorKind::Unsupported, detail.into()));
             }
+            ("sync", _) => Some(SubgroupOp::Sync),
             ("any", _) => Some(SubgroupOp::Any),
             ("all", _) => Some(SubgroupOp::All),
             (name, _) => match name.strip_prefix("scan_") {

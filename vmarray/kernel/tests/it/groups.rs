@@ -155,7 +155,7 @@ fn groups_have_as_many_axes_as_places() {
 }
 
 #[kernel(crate = vmarray_kernel, group = G)]
-fn across<const G: usize>(at: At<1>, x: &Own<i32>, out: &mut Own<[i32; 11]>) {
+fn across<const G: usize>(at: At<1>, x: &Own<i32>, out: &mut Own<[i32; 12]>) {
     let (x, lane) = (x.get(), at.in_group() as u32 % 32);
     let is_odd = x % 2 != 0;
     out.set([
@@ -170,15 +170,16 @@ fn across<const G: usize>(at: At<1>, x: &Own<i32>, out: &mut Own<[i32; 11]>) {
         lanes::xor(x),
         lanes::scan_or(x),
         lanes::alike(x as u32, 3) as i32,
+        lanes::sync(x),
     ]);
 }
 
 #[test]
 fn lanes_know_of_one_another() {
     let x: Vec<i32> = random::<i32>(4, 160).into_iter().map(|x| x % 150).collect();
-    let mut out = vec![[0; 11]; 160];
+    let mut out = vec![[0; 12]; 160];
     run_on_host::<across<32>>(0..160, ((), &x, &mut out)).unwrap();
-    let mut others = vec![[0; 11]; 160];
+    let mut others = vec![[0; 12]; 160];
     run_on_host::<across<160>>(0..160, ((), &x, &mut others)).unwrap();
     assert_eq!(out, others, "the length of groups makes no difference");
     for (warp, results) in x.chunks(32).zip(out.chunks(32)) {
@@ -200,6 +201,7 @@ fn lanes_know_of_one_another() {
                 warp.iter().fold(0, |bits, x| bits ^ x),
                 before.iter().fold(0, |bits, x| bits | x),
                 alike as i32,
+                warp[lane],
             ];
             assert_eq!(*found, expected, "lane {lane}");
         }

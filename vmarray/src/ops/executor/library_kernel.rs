@@ -2,7 +2,7 @@
 //! queue. Unlike a kernel of the program, it needs no launch plan.
 
 use backend_api::LaunchView;
-use backend_api::kernel::{HostForm, VerifiedKernel};
+use backend_api::kernel::{Body, Code, HostForm, InBounds, VerifiedKernel};
 use vmarray_kernel::launch::{LaunchVariant, host_form_of, lower_for};
 use vmarray_kernel::{GroupPart, Kernel, LoweredKernel, ParameterKind, ScalarSource};
 
@@ -69,8 +69,11 @@ impl LibraryKernel {
             ),
         };
         let params = lowered.scalars.iter().map(scalar).collect();
+        // SAFETY: the library launches whole groups over views that contain all elements that its kernels
+        // name. The reference device, which checks each index, runs the same launches in tests.
+        let in_bounds = unsafe { InBounds::promise() };
         let mut kernel = match VerifiedKernel::new(lowered.body) {
-            Ok(kernel) => kernel.named(lowered.name),
+            Ok(kernel) => kernel.named(lowered.name).without_bounds_checks(in_bounds),
             Err(error) => {
                 panic!("a kernel of vmarray itself cannot be verified: {error}; please report this bug")
             }
@@ -79,6 +82,12 @@ impl LibraryKernel {
             kernel = kernel.with_host(form);
         }
         Self { kernel, params }
+    }
+
+    /// Sets the number of groups that a multiprocessor should hold at once: see
+    /// [`Body::resident_groups`](backend_api::kernel::Body::resident_groups).
+    pub fn with_resident_groups(self, groups: u32) -> Self {
+        Self { kernel: self.kernel.with_resident_groups(groups), ..self }
     }
 
     /// Wraps a native kernel (PTX or OpenCL C). At a launch, the caller passes the kernel's scalars.
@@ -103,4 +112,26 @@ impl LibraryKernel {
         };
         self.params.iter().map(param).collect()
     }
+}
+
+/// Creates a kernel of the library from its PTX and OpenCL C. Devices without a matching text only report a
+/// failure.
+///
+/// # Errors
+/// The errors of [`Body::verify`].
+pub(crate) fn native_kernel(
+    name: &str,
+    body: Body,
+    texts: [Option<&str>; 2],
+    shared_bytes: u32,
+) -> backend_api::Result<VerifiedKernel> {
+    // SAFETY: the kernel text has the arguments that the body declares: the views, the number of items, and
+    // the parameters. It reads elements of the views, and writes only to views that are declared as written.
+    // It stays within bounds, because only the sorts launch it, with parameters inside the views. It ends,
+    // because a block waits only for blocks that have started before it.
+    let mut code = unsafe { Code::new(name) }.with_shared_bytes(shared_bytes);
+    let [ptx, opencl_c] = texts;
+    code = ptx.into_iter().fold(code, |code, text| code.ptx(text));
+    code = opencl_c.into_iter().fold(code, |code, text| code.opencl_c(text));
+    Ok(VerifiedKernel::new(body)?.named(name).with_code(code))
 }

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 use backend_api::{CodeLanguage, Device};
 
 use backend_api::ErrorKind as DeviceErrorKind;
-use backend_api::kernel::{Access, Body, Code, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
+use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
 use vmarray_support::texts::PackedTexts;
 
 use super::merge::MERGING_BLOCK;
-use crate::ops::executor::LibraryKernel;
+use crate::ops::executor::{LibraryKernel, native_kernel};
 
 /// Number of values of a digit.
 pub(super) const DIGITS: usize = 256;
@@ -309,15 +309,7 @@ fn kernel(
         code,
         ..Body::default()
     };
-    // SAFETY: the kernel text has the arguments that the body declares: the views, the number of items, and
-    // the parameters. It reads elements of the views, and writes only to views that are declared as written.
-    // It stays within bounds, because only `on_devices` launches it, with parameters inside the views. It
-    // ends, because a block waits only for blocks that have started before it.
-    let mut code = unsafe { Code::new(name) }.with_shared_bytes(shared_bytes);
-    let [ptx, opencl_c] = texts;
-    code = ptx.into_iter().fold(code, |code, text| code.ptx(text));
-    code = opencl_c.into_iter().fold(code, |code, text| code.opencl_c(text));
-    Ok(VerifiedKernel::new(body)?.named(name).with_code(code))
+    native_kernel(name, body, texts, shared_bytes)
 }
 
 /// Returns true if a device does not support an operation, or has too little memory for it.

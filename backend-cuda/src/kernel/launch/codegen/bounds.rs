@@ -119,10 +119,12 @@ impl<'a> Finder<'a> {
             (Some(literal), None) => (*right, literal),
             _ => return None,
         };
-        let never_wraps = self.is_counted(part)
-            && self.bounds[part.at()]
-                .checked_add(literal)
-                .is_some_and(|most| most <= greatest(self.of(part)));
+        // Addresses wrap around as indices of 64 bits do.
+        let never_wraps = self.of(part).bytes() == 8 && self.of(part).is_integer()
+            || self.is_counted(part)
+                && self.bounds[part.at()]
+                    .checked_add(literal)
+                    .is_some_and(|most| most <= greatest(self.of(part)));
         (never_wraps && self.sources[part.at()].len() == 1).then_some((part, literal))
     }
 

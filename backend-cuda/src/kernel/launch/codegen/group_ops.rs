@@ -116,13 +116,19 @@ impl Writer<'_> {
     /// Writes a subgroup operation on the lanes of a warp. Groups consist of whole warps.
     pub(super) fn subgroup_op(&mut self, how: SubgroupOp, name: &str, of: Reg) {
         let (found, mut value) = (self.of(of), r(of));
-        if found == Type::Bool && !matches!(how, SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_)) {
+        let is_copied =
+            matches!(how, SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) | SubgroupOp::Sync);
+        if found == Type::Bool && !is_copied {
             value = self.not_known(&value);
         }
         self.join_lanes();
         match how {
             SubgroupOp::Shuffle { lane } => self.shuffle(found, name, &value, "idx", &r(lane)),
             SubgroupOp::ShuffleXor(mask) => self.shuffle(found, name, &value, "bfly", &mask.to_string()),
+            SubgroupOp::Sync => {
+                emit!(self.text, "bar.warp.sync {ALL}");
+                emit!(self.text, "mov.{} {name}, {value}", register(found));
+            }
             SubgroupOp::Ballot => emit!(self.text, "vote.sync.ballot.b32 {name}, {value}, {ALL}"),
             SubgroupOp::Alike { bits } => self.alike(name, &value, bits),
             SubgroupOp::Any => emit!(self.text, "vote.sync.any.pred {name}, {value}, {ALL}"),
@@ -283,9 +289,9 @@ impl Writer<'_> {
         let of = self.of(value);
         let (space, address, inside) = match place {
             Place::View { view, at, offset } => {
-                let (element, inside) = self.element(usize::from(view), at);
+                let element = self.element(usize::from(view), at);
                 let (address, from, _) = self.address(usize::from(view), &element, offset);
-                ("global", format!("{address}+{from}"), inside)
+                ("global", format!("{address}+{from}"), element.inside)
             }
             Place::Array { array, at } => {
                 let (address, inside) = self.element_of_array(usize::from(array), at);

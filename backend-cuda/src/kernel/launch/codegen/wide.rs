@@ -52,9 +52,10 @@ impl Writer<'_> {
             *count <= values.len() && wide <= 16 && align.is_multiple_of(wide)
         };
         let Some(count) = [4, 2].into_iter().find(fits) else { return 0 };
-        let (element, inside) = self.element(view, first.at);
+        let element = self.element(view, first.at);
         let (address, from, _) = self.address(view, &element, first.offset);
-        let guard = Self::guard(&inside);
+        let inside = &element.inside;
+        let guard = Self::guard(inside);
         let names = values[..count].iter().map(|value| r(*value)).collect::<Vec<_>>();
         let (list, suffix) = (names.join(", "), memory_suffix(first.of).replace('s', "u"));
         if first.is_store {
@@ -68,7 +69,7 @@ impl Writer<'_> {
         }
         // All these accesses have the same index, so report the failure for the first access.
         if let Some(inside) = inside {
-            self.check(site, &inside, &r(first.at));
+            self.check(site, inside, &r(first.at));
         }
         count
     }

@@ -325,7 +325,7 @@ impl Writer<'_> {
                 ]);
             }
             SubgroupOp::Alike { bits } => lines.extend(alike(bits, lanes)),
-            SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) => {}
+            SubgroupOp::Shuffle { .. } | SubgroupOp::ShuffleXor(_) | SubgroupOp::Sync => {}
         }
         let result = match how {
             SubgroupOp::Shuffle { lane } => format!("lanes[{} & 31u]", self.in_lane(lane)),
@@ -334,7 +334,7 @@ impl Writer<'_> {
             SubgroupOp::Alike { .. } => "alike[lane]".into(),
             SubgroupOp::Any => "bits != 0u".into(),
             SubgroupOp::All => "bits == 0xFFFFFFFFu".into(),
-            SubgroupOp::Reduce(_) | SubgroupOp::Scan(_) => "lanes[lane]".into(),
+            SubgroupOp::Reduce(_) | SubgroupOp::Scan(_) | SubgroupOp::Sync => "lanes[lane]".into(),
         };
         lines.extend([lanes.into(), format!("    {} = {result};", self.in_lane(to))]);
         // If the result is uniform in the group, compute it for one warp only.

@@ -33,6 +33,9 @@ const SHORT: (usize, usize) = (22, 22 * BLOCK);
 const PAIR: (usize, usize) = (16, 16 * BLOCK);
 const LONG: (usize, usize) = (11, 11 * BLOCK);
 
+/// Number of groups that a multiprocessor should hold at once.
+const RESIDENT: u32 = 3;
+
 /// Parts of a tile's state word: a flag for the count of one tile, a flag for the count of all tiles up to
 /// it, and the count.
 const OF_TILE: u32 = 1 << 30;
@@ -49,7 +52,8 @@ pub(super) fn tile(key: Type, value: Option<Type>) -> usize {
 
 /// Returns the kernel that moves keys, and values if they have a type. `waits` requires forward progress.
 pub(super) fn of(key: Type, value: Option<Type>, waits: bool) -> LibraryKernel {
-    if waits { moving::<true>(key, value) } else { moving::<false>(key, value) }
+    let kernel = if waits { moving::<true>(key, value) } else { moving::<false>(key, value) };
+    kernel.with_resident_groups(RESIDENT)
 }
 
 fn moving<const WAITS: bool>(key: Type, value: Option<Type>) -> LibraryKernel {
@@ -177,32 +181,32 @@ fn move_tile<
 ) {
     let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
     let (base, count) = (tile * N, (all - tile * N).min(N) as u32);
-    let (own, of_warp) = ((t / 32 * 32 * E + t % 32) as u32, t / 32 * DIGITS);
+    let (own, of_warp) = (t / 32 * 32 * E + t % 32, (t / 32 * DIGITS) as u32);
     // Pad an incomplete tile with the greatest key, which the sort moves behind all keys of the tile.
     let mut read = [as_it_was(K::MAX, order); E];
     if count == N as u32 {
         for i in 0..E {
-            read[i] = keys[base + (own + 32 * i as u32) as usize];
+            read[i] = keys[base + own + 32 * i];
         }
     } else {
         for i in 0..E {
-            let j = own + 32 * i as u32;
-            if j < count {
-                read[i] = keys[base + j as usize];
+            if (own + 32 * i) < count as usize {
+                read[i] = keys[base + own + 32 * i];
             }
         }
     }
     for i in 0..E {
         read[i] = in_order(read[i], order);
-        next.add(of_warp + digit_of(read[i], shift) as usize, 1);
+        next.add((of_warp | digit_of(read[i], shift)) as usize, 1);
     }
     barrier();
     let (real, start) = count_digits::<WAITS, N>(at, tile, count, states, next, parts);
+    // The counts of a warp begin at a multiple of 256, so `|` adds a digit. Two places share a word.
     let mut places = [0_u32; E];
     for i in 0..E {
-        let place = group::take_places(at, next, of_warp, digit_of(read[i], shift), 8).min(N as u32 - 1);
+        let place = group::take_places(at, next, 0, of_warp | digit_of(read[i], shift), 8);
         sorted.set(place as usize, read[i] as W);
-        places[i] = place;
+        places[i / 2] |= place << (16 * (i as u32 % 2));
     }
     find_targets::<WAITS>(at, tile, (real, start), base + N >= all, starts, ends, states, first);
     barrier();
@@ -248,11 +252,10 @@ fn write_tile<
         let j = t + i * BLOCK;
         let key = sorted[j] as K;
         let digit = digit_of(key, shift);
-        let (target, key) = ((first[digit as usize] + j as u64) as usize, as_it_was(key, order));
         if (j as u32) < range.1 {
-            to.set(target, key);
+            to.set(first[digit as usize] as usize + t + i * BLOCK, as_it_was(key, order));
         }
-        digits[i] = digit;
+        digits[i / 4] |= digit << (8 * (i as u32 % 4));
     }
     if HAS_VALUES {
         move_values(at, range, places, digits, values, values_to, sorted, first);
@@ -342,31 +345,31 @@ fn move_values<
     first: &Group<u64, DIGITS>,
 ) {
     let t = at.in_group();
-    let own = (t / 32 * 32 * E + t % 32) as u32;
+    let own = t / 32 * 32 * E + t % 32;
     let mut read = [V::ZERO; E];
     if range.1 == N as u32 {
         for i in 0..E {
-            read[i] = values[range.0 + (own + 32 * i as u32) as usize];
+            read[i] = values[range.0 + own + 32 * i];
         }
     } else {
         for i in 0..E {
-            let j = own + 32 * i as u32;
-            if j < range.1 {
-                read[i] = values[range.0 + j as usize];
+            if (own + 32 * i) < range.1 as usize {
+                read[i] = values[range.0 + own + 32 * i];
             }
         }
     }
     barrier();
     for i in 0..E {
         // The values of padding keys move to the end of the tile, as the padding keys did.
-        sorted.set(places[i] as usize, read[i] as W);
+        let place = places[i / 2] >> (16 * (i as u32 % 2)) & 0xFFFF;
+        sorted.set(place as usize, read[i] as W);
     }
     barrier();
     for i in 0..E {
         let j = t + i * BLOCK;
-        let (target, value) = ((first[digits[i] as usize] + j as u64) as usize, sorted[j] as V);
+        let digit = digits[i / 4] >> (8 * (i as u32 % 4)) & 0xFF;
         if (j as u32) < range.1 {
-            values_to.set(target, value);
+            values_to.set(first[digit as usize] as usize + t + i * BLOCK, sorted[j] as V);
         }
     }
 }
