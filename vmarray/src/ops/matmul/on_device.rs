@@ -25,9 +25,9 @@ const ITEMS: usize = 256;
 const TILE: usize = 128;
 /// Number of columns of `a` and rows of `b` that group memory holds at a time (a step).
 const STEP: usize = 8;
-/// Distance of a step's lines in group memory, in elements; the padding avoids bank conflicts.
-const PITCH: usize = TILE + 4;
-const ROOM: usize = STEP * PITCH;
+/// Size of a step in group memory, in elements. Lines are `TILE + W` elements apart; `W` elements have 16
+/// bytes. The padding avoids bank conflicts.
+const ROOM: usize = STEP * (TILE + 4);
 /// Number of elements of a step that a work-item loads.
 const EACH: usize = TILE * STEP / ITEMS;
 /// Side length of the square of sums that a work-item computes.
@@ -35,49 +35,52 @@ const BLOCK: usize = 8;
 /// Number of work-items along each axis of a tile.
 const ACROSS: usize = TILE / BLOCK;
 
-/// Returns the location of a work-item's element in a step: its number in a line, and the number of the line.
-/// Work-items load neighbouring elements along `k` if these are contiguous, otherwise across `k`.
+/// Returns the location of a work-item's first element in a step: its number in a line, and the number of the
+/// line. A work-item loads neighbours along `k` if these are contiguous, otherwise every second `k`.
 #[kernel(crate = vmarray_kernel)]
-fn own_place<const ALONG: bool>(t: usize, i: usize) -> (usize, usize) {
-    if ALONG {
-        (t % (STEP / EACH) * EACH + i, t / (STEP / EACH))
-    } else {
-        ((t + i * ITEMS) / TILE, (t + i * ITEMS) % TILE)
-    }
+fn own_place<const ALONG: bool>(t: usize) -> (usize, usize) {
+    if ALONG { (t % (STEP / EACH) * EACH, t / (STEP / EACH)) } else { (t / TILE, t % TILE) }
 }
 
-/// Kernel function: loads one element of the step that begins at `from`. Outside elements are zeros.
+/// Kernel function: returns element `k` of a line of a factor, or zero past the end of `k`.
 #[kernel(crate = vmarray_kernel)]
-fn loaded<T: Float + Atomic, const ALONG: bool>(
-    item: (usize, usize),
-    of: &Anywhere<T>,
-    first: usize,
-    strides: (usize, usize),
-    from: (usize, usize),
-    ends: (usize, usize),
-) -> T {
-    let place = own_place::<ALONG>(item.0, item.1);
-    let k = from.0 + place.0;
-    let line = from.1 + place.1;
+fn at_edge<T: Float + Atomic>(of: &Anywhere<T>, line: usize, k: usize, stride: usize, depth: usize) -> T {
     let mut value = T::ZERO;
-    if k < ends.0 && line < ends.1 {
-        value = of[first + k * strides.0 + line * strides.1];
+    if k < depth {
+        value = of[line + k * stride];
     }
     value
+}
+
+/// Kernel function: stores a work-item's sums, whose first one has the given row and column.
+#[kernel(crate = vmarray_kernel)]
+fn store_sums<T: Float + Atomic, const W: usize>(
+    sums: [[T; BLOCK]; BLOCK],
+    first: (usize, usize),
+    ends: (usize, usize),
+    c: &Shared<T>,
+) {
+    for i in 0..BLOCK {
+        let row = first.0 + i % W + i / W * (ACROSS * W);
+        for j in 0..BLOCK {
+            let column = first.1 + j % W + j / W * (ACROSS * W);
+            if row < ends.0 && column < ends.1 {
+                c.set(row * ends.1 + column, sums[i][j]);
+            }
+        }
+    }
 }
 
 /// Kernel: multiplies two matrices. A factor has the index of its first element, and the distances of
 /// neighbours along `k` and across `k`. A group computes one tile of the result, in row-major order.
 #[kernel(crate = vmarray_kernel, group = ITEMS)]
-fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
+fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool, const W: usize>(
     at: At<1>,
     rows: usize,
     columns: usize,
     depth: usize,
-    a_first: usize,
-    a_strides: (usize, usize),
-    b_first: usize,
-    b_strides: (usize, usize),
+    (a_first, a_strides): (usize, (usize, usize)),
+    (b_first, b_strides): (usize, (usize, usize)),
     a: &Anywhere<T>,
     b: &Anywhere<T>,
     c: &Shared<T>,
@@ -87,56 +90,56 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
     let t = at.in_group();
     let across = (columns + TILE - 1) / TILE;
     let (row, column) = (at.group() / across * TILE, at.group() % across * TILE);
-    let (y, x) = (t / ACROSS * (BLOCK / 2), t % ACROSS * (BLOCK / 2));
+    let (y, x) = (t / ACROSS * W, t % ACROSS * W);
+    // Lines past the edge repeat the last line; their sums are not stored.
+    let (a_k, a_line) = own_place::<A_ALONG>(t);
+    let a_line_at = a_first + (row + a_line).min(rows - 1) * a_strides.1;
+    let (b_k, b_line) = own_place::<B_ALONG>(t);
+    let b_line_at = b_first + (column + b_line).min(columns - 1) * b_strides.1;
+    let (a_step, a_stride) = if A_ALONG { (1, 1) } else { (ITEMS / TILE, a_strides.0) };
+    let (b_step, b_stride) = if B_ALONG { (1, 1) } else { (ITEMS / TILE, b_strides.0) };
     let mut sums = [[T::ZERO; BLOCK]; BLOCK];
-    let mut from = 0;
-    let mut next_a = [T::ZERO; EACH];
-    let mut next_b = [T::ZERO; EACH];
-    for i in 0..EACH {
-        next_a[i] = loaded::<T, A_ALONG>((t, i), a, a_first, a_strides, (0, row), (depth, rows));
-        next_b[i] = loaded::<T, B_ALONG>((t, i), b, b_first, b_strides, (0, column), (depth, columns));
-    }
-    while from < depth {
-        for i in 0..EACH {
-            let place = own_place::<A_ALONG>(t, i);
-            of_a.set(place.0 * PITCH + place.1, next_a[i]);
-            let place = own_place::<B_ALONG>(t, i);
-            of_b.set(place.0 * PITCH + place.1, next_b[i]);
-        }
-        barrier();
-        from += STEP;
-        // Load the tiles of the next step before computing the products of this step, so that loads and
-        // products overlap.
-        for i in 0..EACH {
-            next_a[i] = loaded::<T, A_ALONG>((t, i), a, a_first, a_strides, (from, row), (depth, rows));
-            next_b[i] = loaded::<T, B_ALONG>((t, i), b, b_first, b_strides, (from, column), (depth, columns));
-        }
-        for k in 0..STEP {
-            let mut of_row = [T::ZERO; BLOCK];
-            let mut of_column = [T::ZERO; BLOCK];
-            for i in 0..BLOCK / 2 {
-                of_row[i] = of_a[k * PITCH + y + i];
-                of_row[BLOCK / 2 + i] = of_a[k * PITCH + TILE / 2 + y + i];
-                of_column[i] = of_b[k * PITCH + x + i];
-                of_column[BLOCK / 2 + i] = of_b[k * PITCH + TILE / 2 + x + i];
+    let (mut next_a, mut next_b) = ([T::ZERO; EACH], [T::ZERO; EACH]);
+    let (mut from, mut a_at, mut b_at) = (0, a_line_at + a_k * a_stride, b_line_at + b_k * b_stride);
+    // Each iteration loads a step and multiplies the step before, so that loads and products overlap.
+    while from < depth + STEP {
+        if from + STEP <= depth {
+            for i in 0..EACH {
+                next_a[i] = a[a_at + i * a_step * a_stride];
+                next_b[i] = b[b_at + i * b_step * b_stride];
             }
-            for i in 0..BLOCK {
-                for j in 0..BLOCK {
-                    sums[i][j] = of_row[i].mul_add(of_column[j], sums[i][j]);
+        } else {
+            for i in 0..EACH {
+                next_a[i] = at_edge(a, a_line_at, from + a_k + i * a_step, a_stride, depth);
+                next_b[i] = at_edge(b, b_line_at, from + b_k + i * b_step, b_stride, depth);
+            }
+        }
+        a_at += STEP * a_stride;
+        b_at += STEP * b_stride;
+        if from > 0 {
+            for k in 0..STEP {
+                let mut of_row = [T::ZERO; BLOCK];
+                let mut of_column = [T::ZERO; BLOCK];
+                for i in 0..BLOCK {
+                    of_row[i] = of_a[k * (TILE + W) + y + i % W + i / W * (ACROSS * W)];
+                    of_column[i] = of_b[k * (TILE + W) + x + i % W + i / W * (ACROSS * W)];
+                }
+                for i in 0..BLOCK {
+                    for j in 0..BLOCK {
+                        sums[i][j] = of_row[i].mul_add(of_column[j], sums[i][j]);
+                    }
                 }
             }
         }
         barrier();
-    }
-    for i in 0..BLOCK {
-        let own_row = row + y + i % (BLOCK / 2) + i / (BLOCK / 2) * (TILE / 2);
-        for j in 0..BLOCK {
-            let own_column = column + x + j % (BLOCK / 2) + j / (BLOCK / 2) * (TILE / 2);
-            if own_row < rows && own_column < columns {
-                c.set(own_row * columns + own_column, sums[i][j]);
-            }
+        for i in 0..EACH {
+            of_a.set((a_k + i * a_step) * (TILE + W) + a_line, next_a[i]);
+            of_b.set((b_k + i * b_step) * (TILE + W) + b_line, next_b[i]);
         }
+        barrier();
+        from += STEP;
     }
+    store_sums::<T, W>(sums, (row + y, column + x), (rows, columns), c);
 }
 
 /// Returns the kernel for factors of 4-byte or 8-byte floats. A flag is true if its factor is contiguous
@@ -144,16 +147,18 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool>(
 pub(super) fn kernel_of(bytes: usize, [a, b]: [bool; 2]) -> &'static LibraryKernel {
     static ALL: [OnceLock<LibraryKernel>; 8] = [const { OnceLock::new() }; 8];
     let number = usize::from(a) + 2 * usize::from(b) + if bytes == 8 { 4 } else { 0 };
-    ALL[number].get_or_init(|| match (bytes, a, b) {
-        (8, false, false) => LibraryKernel::of::<multiply_tiles<f64, false, false>>(),
-        (8, true, false) => LibraryKernel::of::<multiply_tiles<f64, true, false>>(),
-        (8, false, true) => LibraryKernel::of::<multiply_tiles<f64, false, true>>(),
-        (8, true, true) => LibraryKernel::of::<multiply_tiles<f64, true, true>>(),
-        (_, false, false) => LibraryKernel::of::<multiply_tiles<f32, false, false>>(),
-        (_, true, false) => LibraryKernel::of::<multiply_tiles<f32, true, false>>(),
-        (_, false, true) => LibraryKernel::of::<multiply_tiles<f32, false, true>>(),
-        (_, true, true) => LibraryKernel::of::<multiply_tiles<f32, true, true>>(),
-    })
+    let kernel = || match (bytes, a, b) {
+        (8, false, false) => LibraryKernel::of::<multiply_tiles<f64, false, false, 2>>(),
+        (8, true, false) => LibraryKernel::of::<multiply_tiles<f64, true, false, 2>>(),
+        (8, false, true) => LibraryKernel::of::<multiply_tiles<f64, false, true, 2>>(),
+        (8, true, true) => LibraryKernel::of::<multiply_tiles<f64, true, true, 2>>(),
+        (_, false, false) => LibraryKernel::of::<multiply_tiles<f32, false, false, 4>>(),
+        (_, true, false) => LibraryKernel::of::<multiply_tiles<f32, true, false, 4>>(),
+        (_, false, true) => LibraryKernel::of::<multiply_tiles<f32, false, true, 4>>(),
+        (_, true, true) => LibraryKernel::of::<multiply_tiles<f32, true, true, 4>>(),
+    };
+    // The sums of `f64` need the registers of a whole multiprocessor.
+    ALL[number].get_or_init(|| if bytes == 8 { kernel() } else { kernel().with_resident_groups(2) })
 }
 
 /// Multiplies two matrices on the GPU that stores them and the view. Returns false without a change if they
