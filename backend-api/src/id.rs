@@ -1,7 +1,7 @@
 //! Ids of a device's objects.
 //!
 //! Every id is unique in the process, across all devices. A device can therefore refuse an object of another
-//! device. Ids are for tables, tickets and messages. Access to an object needs its handle
+//! device. Ids are for tables, messages and [`Ticket`]s. Access to an object needs its handle
 //! ([`handle`](crate::handle)), which has one owner.
 
 use std::num::NonZeroU64;

@@ -36,7 +36,7 @@ impl QueueEvents {
         Self { context: Arc::clone(context), done: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Records an event after all earlier work of `stream`. The ticket `value` is done when the event
+    /// Records an event after all earlier work of `stream`. Submission `value` is done when the event
     /// completes. The context must be current.
     pub fn record(&self, stream: &Stream, value: u64) -> DriverResult {
         let mut state = self.state.lock();
@@ -59,7 +59,7 @@ impl QueueEvents {
         Ok(())
     }
 
-    /// Returns a completed ticket value: at least `wanted` if that ticket is done, otherwise the newest one.
+    /// Returns the number of a completed submission: at least `wanted` if that one is done, else the newest.
     /// Needs no current context.
     pub fn reached(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
@@ -70,7 +70,7 @@ impl QueueEvents {
         self.advance(&mut self.state.lock(), wanted)
     }
 
-    /// Returns a completed ticket value as [`reached`](Self::reached) does. If another thread polls or
+    /// Returns a completed number as [`reached`](Self::reached) does. If another thread polls or
     /// submits, returns an older completed value instead of waiting.
     pub fn glimpse(&self, wanted: u64) -> DriverResult<u64> {
         let done = self.done.load(Ordering::Acquire);
@@ -82,7 +82,7 @@ impl QueueEvents {
         self.advance(&mut state, wanted)
     }
 
-    /// Makes later work of `stream`, which belongs to another queue, wait for the ticket `value` of this
+    /// Makes later work of `stream`, which belongs to another queue, wait for submission `value` of this
     /// queue. The context must be current.
     pub fn order(&self, stream: &Stream, value: u64) -> DriverResult {
         let state = self.state.lock();

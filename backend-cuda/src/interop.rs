@@ -125,7 +125,7 @@ impl CudaDevice {
     /// The errors of [`copy_from_cust`](Self::copy_from_cust).
     ///
     /// # Safety
-    /// Until the ticket is done, `to` must stay allocated, and no other code may read or write it. The bytes
+    /// Until the copy is done, `to` must stay allocated, and no other code may read or write it. The bytes
     /// must be values of `T`.
     pub unsafe fn copy_to_cust<T: cust::memory::DeviceCopy>(
         &self,

@@ -198,7 +198,7 @@ impl<M: Storage> Engine<M> {
         buffers.iter().for_each(|buffer| leave(&lanes, Arc::as_ptr(buffer).cast()));
     }
 
-    /// Checks a request, and submits it to a queue. Returns its ticket.
+    /// Checks a request, and submits it to a queue. Returns its ticket, by which callers poll or wait.
     pub fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let lane = self.registry.queue(operation, queue)?;

@@ -47,7 +47,7 @@ pub(crate) struct HandleTable<M, Q> {
 
 impl<M: Storage, Q> HandleTable<M, Q> {
     /// Creates an empty table for a device that page-locks at most `pinned_max_bytes` bytes. `newest` returns
-    /// the newest ticket value of a queue.
+    /// the number of a queue's newest submission.
     pub fn new(info: DeviceInfo, pinned_max_bytes: u64, newest: fn(&Q) -> u64) -> Self {
         Self {
             info: Arc::new(info),
@@ -59,13 +59,13 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         }
     }
 
-    /// Records that work of another device uses memory of this device. The caller must lock the memory table.
+    /// Records that work of another device uses this device's memory. The caller must lock `memory`.
     pub fn note_visit(&self) {
         self.is_visited.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if work of other devices may still use memory that was removed from the table. The caller
-    /// must lock the memory table, which orders accesses to the flag.
+    /// must lock the table (`memory`), which orders accesses to the flag.
     pub fn is_visited(&self) -> bool {
         self.is_visited.load(Ordering::Relaxed)
     }
@@ -164,7 +164,7 @@ impl<M: Storage, Q> HandleTable<M, Q> {
         self.named(self.queues.get(operation, queue.id()))
     }
 
-    /// Returns the queue of a ticket; `None` if the queue was released, because the ticket is then done.
+    /// Returns the queue of a ticket (submission); `None` if the queue was released, since its work is done.
     pub fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Q>>> {
         self.named(self.queues.of(operation, ticket, self.newest))
     }

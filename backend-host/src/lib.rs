@@ -11,7 +11,7 @@
 //! # How it works
 //!
 //! **Threads.** A pool of threads processes the queues of all devices but the simulated one. A thread that
-//! waits for a ticket processes the queue itself if no other thread does. A copy with an immediate wait
+//! waits for a submission processes the queue itself if no other thread does. A copy with an immediate wait
 //! therefore stays on its thread, and costs some 0.2 microseconds more than the copy itself. A submission of
 //! short work wakes no thread, because the wake-up costs more than the work. Instead one idle thread polls
 //! every 0.1 ms, for some milliseconds after it last found work. After that all threads sleep until a

@@ -1,4 +1,4 @@
-//! In-order queue of a device: a worker thread, or a thread that waits for a ticket, executes its requests.
+//! In-order queue of a device: a worker thread, or a thread that waits for a submission, executes requests.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -119,12 +119,12 @@ impl<J: Job> QueueLane<J> {
         })
     }
 
-    /// Returns the timeline of completed tickets. Callers may only query the timeline.
+    /// Returns the timeline (record of completed submissions). Callers may only query the timeline.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// Appends a job (one submitted request) to the queue, and returns its ticket.
+    /// Appends a job (one submitted request) to the queue, and returns its ticket (number in the queue).
     pub fn push(self: &Arc<Self>, operation: &'static str, job: J) -> Result<Ticket> {
         let urgency = job.urgency();
         let job = Arc::new(job);
@@ -142,7 +142,7 @@ impl<J: Job> QueueLane<J> {
         Ok(ticket)
     }
 
-    /// Makes later jobs of this queue wait for the ticket `value` of the queue `lane`.
+    /// Makes later jobs of this queue wait for the job with number `value` of the queue `lane`.
     pub fn order_after(&self, lane: &Arc<Self>, value: u64) {
         if !lane.reached(value) && lane.timeline.queue() != self.timeline.queue() {
             self.state.lock().items.push_back(Item::After { lane: Arc::clone(lane), value });
@@ -154,12 +154,12 @@ impl<J: Job> QueueLane<J> {
         self.state.lock().ended = true;
     }
 
-    /// Returns true if all jobs up to the ticket `value` are done, with or without errors.
+    /// Returns true if all jobs up to number `value` are done, with or without errors.
     pub fn reached(&self, value: u64) -> bool {
         !matches!(self.timeline.poll(value), Ok(QueueProgress::Pending))
     }
 
-    /// Returns the last unfinished ticket whose job accesses the memory at this address.
+    /// Returns the number of the last unfinished job that accesses the memory at this address.
     pub fn last_touching(&self, memory: *const ()) -> Option<u64> {
         #[cfg(test)]
         self.looks.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl<J: Job> QueueLane<J> {
         queued.or_else(running)
     }
 
-    /// Calls `waker` when all jobs up to the ticket `value` are done; at once if they are already done.
+    /// Calls `waker` when all jobs up to number `value` are done; at once if they are already done.
     pub fn wake_at(self: &Arc<Self>, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.reached(value) {
@@ -188,7 +188,7 @@ impl<J: Job> QueueLane<J> {
         }
     }
 
-    /// Blocks until all jobs up to the ticket `value` are done. The calling thread executes jobs that no
+    /// Blocks until all jobs up to number `value` are done. The calling thread executes jobs that no
     /// other thread has begun.
     pub fn wait(self: &Arc<Self>, value: u64) -> Result<()> {
         while self.timeline.poll(value)? == QueueProgress::Pending {

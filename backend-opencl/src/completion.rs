@@ -273,14 +273,14 @@ impl Track {
         self.unknown.store(true, Ordering::Release);
     }
 
-    /// Returns true if the driver has reported the end of all work up to the ticket `value`.
+    /// Returns true if the driver has reported the end of all submissions up to number `value`.
     pub fn is_over(&self, value: u64) -> bool {
         let pending = self.pending.lock();
         let mut asked = pending.iter().take_while(|mark| mark.value <= value);
         asked.all(|mark| mark.is_over()) && !self.unknown.load(Ordering::Acquire)
     }
 
-    /// Removes and returns the wakers whose tickets are done, have failed or are lost.
+    /// Removes and returns the wakers whose submissions are done, have failed or are lost.
     pub fn due(&self) -> Vec<Waker> {
         let mut wakers = self.wakers.lock();
         let pending = |value| matches!(self.timeline.poll(value), Ok(QueueProgress::Pending));

@@ -137,7 +137,7 @@ impl OpenClCore {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Registers the completion tracker of a queue, whose tickets fail when the device is lost.
+    /// Registers the completion tracker of a queue, whose submissions fail when the device is lost.
     pub fn watch(&self, track: &Arc<dyn WakeableQueue>) {
         let mut tracks = self.tracks.lock();
         tracks.retain(|known| known.strong_count() > 0);

@@ -22,15 +22,15 @@ pub(crate) struct WakeJob {
     pub done: Option<Arc<dyn DoneSubmission>>,
 }
 
-/// The completion tracker of a queue with waiters; its tickets fail when the device is lost.
+/// The completion tracker of a queue with waiters; its submissions fail when the device is lost.
 pub(crate) trait WakeableQueue: std::fmt::Debug + Send + Sync {
     /// Blocks until all submissions up to a ticket value are done and recorded. Runs no waker.
     fn await_outcome(&self, value: u64);
 
-    /// Removes and returns the wakers whose tickets are done, have failed or are lost.
+    /// Removes and returns the wakers whose submissions are done, have failed or are lost.
     fn take_due(&self) -> Vec<Waker>;
 
-    /// Fails all pending tickets.
+    /// Fails all pending submissions.
     fn lose(&self, error: Error);
 
     /// Starts a thread that waits for all work so far, and then calls the wakers. The backend calls this

@@ -1,4 +1,4 @@
-//! Operations on the elements of arrays and sources: queries, assignments, searches, gathers, sorts, scans,
+//! Operations on arrays and sources (program memory): queries, assignments, searches, gathers, sorts, scans,
 //! kernel launches. The devices that store the elements execute them.
 //!
 //! In this table, each module uses only modules above its own row. `cargo xtask tidy` checks this order, and

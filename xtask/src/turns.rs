@@ -166,7 +166,7 @@ impl Program {
         writeln!(self.input, "go")?;
         let line = self.marked()?.unwrap_or_default();
         let time = line.strip_prefix("time ").and_then(|time| time.parse().ok());
-        time.with_context(|| format!("a program did not measure its row:\n{}", self.printed.join("\n")))
+        time.with_context(|| format!("a measured program printed no time:\n{}", self.printed.join("\n")))
     }
 
     /// Ends the current row, so that the program sets up the next one.

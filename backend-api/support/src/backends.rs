@@ -128,7 +128,7 @@ pub fn check_extend(now: u64, bytes: u64, most: u64) -> Result<bool> {
 #[derive(Debug, Default)]
 pub struct Account(AtomicU64);
 
-/// A number of bytes that an [`Account`] counts as allocated. A drop of the share subtracts these bytes.
+/// A number of bytes that an [`Account`] counts as allocated, until this object is dropped.
 #[derive(Debug)]
 pub struct AccountShare {
     account: Arc<Account>,

@@ -8,7 +8,7 @@
 //! | `gemm` | products of matrices in RAM |
 //! | [`IdMap`] | hash maps from ids to objects |
 //! | [`Queues`] | the table of a device's queues |
-//! | [`Timeline`] | the tickets of queues that software executes |
+//! | [`Timeline`] | the tickets (numbers of submissions) of queues that software executes |
 //! | `links` | links between devices, tested before use |
 //! | [`private_dir`] | files and folders that belong to one user |
 //! | `texts` | source texts of kernels in compressed form |

@@ -1,4 +1,4 @@
-//! Computations on the processor: evaluates expression programs column by column, in blocks of elements that
+//! Computations on the processor: evaluates expression programs value by value, in blocks of elements that
 //! fit the first-level cache.
 
 mod columns;

@@ -168,7 +168,7 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Sets the virtual time that passes at each poll of a pending ticket; 1 microsecond by default, at least
+    /// Sets the virtual time that passes at each poll of pending work; 1 microsecond by default, at least
     /// 1 ns.
     pub fn poll_step(mut self, step: Duration) -> Self {
         self.settings.poll_step_ns = nanoseconds(step).max(1);

@@ -278,7 +278,7 @@ impl Schedule {
         }
     }
 
-    /// Advances the virtual time until a ticket is done.
+    /// Advances the virtual time until a ticket (submission) is done.
     pub fn run_until_done(&mut self, ticket: Ticket) {
         if let Some(finish_ns) = self.finish_ns(ticket) {
             self.run_until(finish_ns);
@@ -369,7 +369,7 @@ impl Schedule {
         self.wakers.push((ticket, waker));
     }
 
-    /// Returns the wakers of finished tickets. The caller runs wakers, as foreign code, without a lock.
+    /// Returns the wakers of finished submissions. The caller runs wakers, as foreign code, without a lock.
     pub fn take_due_wakers(&mut self) -> Vec<Waker> {
         let wakers = std::mem::take(&mut self.wakers);
         let (later, due): (Vec<_>, Vec<_>) =

@@ -51,7 +51,7 @@ pub fn submitted(work: SubmittedWork, device: &Arc<dyn Device>, ticket: Ticket) 
     let _ = (work, device, ticket);
 }
 
-/// Records the amount of the work of `ticket`: `bytes` bytes in `pieces` copies.
+/// Records the amount of the work of a submission (`ticket`): `bytes` bytes in `pieces` copies.
 #[doc(hidden)]
 #[inline]
 pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
@@ -61,7 +61,7 @@ pub fn sized(ticket: Ticket, pieces: usize, bytes: impl FnOnce() -> u64) {
     let _ = (ticket, pieces, bytes);
 }
 
-/// Records that a queue has completed all its work up to a ticket.
+/// Records that a queue has completed all its work up to a ticket (submission).
 #[doc(hidden)]
 #[inline]
 pub fn done(ticket: Ticket) {

@@ -137,7 +137,7 @@ impl<'s> Lowering<'s> {
         Ok(self.code.loaded(at as u8, root.field as u32, root.kind))
     }
 
-    /// Runs the program, and writes the values of `node` to the destination, which is the first column.
+    /// Runs the program, and writes the values of `node` to the destination, the first column (operand).
     pub fn change(mut self, node: &Arc<Node>) -> Result<()> {
         let root = self.columns[0].clone();
         let value = self.node(node)?;

@@ -366,7 +366,7 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Builds the array.
     ///
-    /// Allocates all device memory, and up to 16 MiB of cache a channel (device share). Copies no elements.
+    /// Allocates all device memory, and up to 16 MiB of cache a channel (device part). Copies no elements.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),

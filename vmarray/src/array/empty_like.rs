@@ -79,7 +79,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Creates an array of `len` zeroes with the same devices, settings and page length as this array. In
-    /// both arrays, elements with the same index are on the same device. So kernels, copies and sessions on
+    /// both arrays, elements with the same index are on the same device. So copies and kernel launches on
     /// both arrays copy nothing through the host, unless the arrays are [movable](crate::Builder::movable) or
     /// have [checksums](crate::Builder::checksums).
     ///

@@ -69,7 +69,7 @@ pub struct WatchReport {
     pub devices: Vec<ReportedDevice>,
 }
 
-/// The work of one device for an array, summed over the channels (shares) of the device.
+/// The work of one device for an array, summed over the device's channels (shares of the device).
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -2,7 +2,7 @@
 //!
 //! A prefix sum replaces each element by the sum of all elements up to it, or of all before it.
 //!
-//! Elements are added in blocks of [`BLOCK`], counted from the start of the array or source. The sums of
+//! Elements are added in blocks of [`BLOCK`], counted from the start of the view's store. The sums of
 //! blocks are added in a binary [`tree`]. The order of additions, and so a float result, depends neither on
 //! devices nor on the division of work.
 //!

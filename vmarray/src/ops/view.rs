@@ -1,4 +1,4 @@
-//! [`View`] and [`ViewMut`]: the operations of arrays, sources, their sections and multidimensional boxes.
+//! [`View`] and [`ViewMut`]: operations of arrays, sources (program memory), their sections and boxes.
 
 mod array;
 mod gathered;

@@ -116,7 +116,7 @@ pub fn genome_store(
     };
     let rows = store::rows(build(devices, len)?, &genome, strains, devices)?;
     let offsets = HumanBytes(rows.offsets().len() as u64 * 8);
-    line("rows", format!("{}, {offsets} of offsets", HumanCount(rows.len() as u64)));
+    line("rows", format!("{} rows, {offsets} of offsets", HumanCount(rows.len() as u64)));
     let words = rows.items();
     let store = Store { rows: &rows, genome: &genome, strains };
 

@@ -1,7 +1,7 @@
 //! A device that only stores pages: a template for a backend.
 //!
 //! The device stores its data in vectors, and finishes the work of each call before the call returns, so no
-//! ticket is ever pending. A real backend stores the data in its device's memory, and its `submit` starts
+//! submission is ever pending. A real backend stores the data in its device's memory, and its `submit` starts
 //! commands on the device's queue.
 
 use std::ptr::NonNull;

@@ -1,8 +1,8 @@
 //! A simple device that supports all requests. Tests compare other devices with this device.
 //!
 //! The device keeps its memory in vectors, and completes all work of a call before the call returns.
-//! Therefore no ticket is ever pending. A real backend needs the other parts of this file too: tables of
-//! handles, checks of requests, and tickets.
+//! Therefore no submission is ever pending. A real backend needs the other parts of this file too: tables of
+//! handles, checks of requests, and tickets (numbers of submissions).
 
 use std::ptr::NonNull;
 use std::sync::Arc;

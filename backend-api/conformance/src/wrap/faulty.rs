@@ -19,7 +19,7 @@ use backend_api::wrap::{Fault, FaultPlan, Operation};
 /// calls fail. The device can also behave as a lost device.
 ///
 /// - A call that fails has no effect. A failure that is [reported later](Fault::reported_later) fails only
-///   the ticket of the call. In this case the device executes the first half of a batch of copies, and does
+///   the submitted work. In this case the device executes the first half of a batch of copies, and does
 ///   not check the arguments of the second half. The device does not execute other kinds of work at all.
 /// - A lost device fails every call at once, and fails its pending tickets with [`ErrorKind::Lost`]. The
 ///   program can still release memory. Work in flight continues in the inner device, so a release still waits
@@ -114,7 +114,7 @@ impl<D: Device> Faulty<D> {
         self.state.lock().plan.add(fault);
     }
 
-    /// Removes all rules. Failed tickets stay failed, and a lost device stays lost.
+    /// Removes all rules. Failed submissions stay failed, and a lost device stays lost.
     pub fn clear(&self) {
         self.state.lock().plan.clear();
     }

@@ -34,7 +34,7 @@ impl ValueColumn {
         bytemuck::cast_slice_mut(&mut self.0.0)
     }
 
-    /// Sets all values of the column to the value of type `of` with these `bits`.
+    /// Sets all values of the column (one per element) to the value of type `of` with these `bits`.
     pub fn fill(&mut self, of: Type, bits: u64) {
         macro_rules! fill {
             ($T:ty) => {

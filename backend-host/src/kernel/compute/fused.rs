@@ -1,5 +1,5 @@
 //! Fast path for reductions and searches of elements that are one 4-byte number each: processes them in
-//! place, in vector registers. All other computations first copy fields to columns (`machine`).
+//! place, in vector registers. Other computations first copy fields to buffers (`machine`).
 
 use std::arch::asm;
 use std::arch::x86_64::*;

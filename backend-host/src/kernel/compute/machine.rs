@@ -1,4 +1,4 @@
-//! Evaluates an expression program on a block of elements: loads, computes and stores columns.
+//! Evaluates an expression program on a block of elements: loads fields, computes, stores results.
 
 use backend_api::expr::{Action, FieldStore, Type, Value};
 use backend_api::kernel::{Op, TimeLimit};
@@ -293,7 +293,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         counts.add(self.columns[value.at()].of::<u32>(lanes), filter);
     }
 
-    /// Writes the computed columns of a block to the elements' fields in memory, starting at element `first`.
+    /// Writes the values of a block to the elements' fields in memory, starting at element `first`.
     pub fn store(&mut self, first: u64, lanes: usize) -> Result<()> {
         let plan = self.plan;
         let Action::Store { stores, filter } = plan.compute.action else { return Ok(()) };

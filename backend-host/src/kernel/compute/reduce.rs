@@ -1,4 +1,4 @@
-//! Reductions of columns, as part of a computation on the processor: sums, minimum and maximum, counts.
+//! Reductions of columns (one value per element) in computations on the processor: sums, extremes, counts.
 
 use backend_api::by_type;
 use backend_api::expr::{Number, Partial, Type};

@@ -6,7 +6,7 @@ use crate::stencil::Mode;
 use backend_api::kernel::{Report, Type};
 
 /// Number of elements below which kernels compute positions with 32 bits. The limit applies to the result,
-/// and to each array that items (GPU threads) read by position.
+/// and to each array whose neighbourhoods items (GPU threads) read.
 pub const SHORT_MAX: u64 = 1 << 30;
 /// Maximum number of scalars in a boundary constant (the value of elements beyond an array's edges). The
 /// limit exists because the launch passes each scalar of the constant as a parameter.
@@ -141,7 +141,7 @@ impl AxisPart {
     ];
 }
 
-/// A property of an array that items (GPU threads) read by position; a launch passes it as a scalar.
+/// A property of an array for reads at an item's (GPU thread's) position; launches pass it as a scalar.
 ///
 /// ```
 /// use vmarray_kernel::{At, Own, ScalarSource, StencilPart, Window, kernel, lower};

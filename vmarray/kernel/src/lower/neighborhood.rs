@@ -1,4 +1,4 @@
-//! Neighbourhoods: the elements near the element of an item (GPU thread), which kernels read by position.
+//! Neighbourhoods: the elements near the element of an item (GPU thread), which kernels read by distance.
 
 use super::value::{LoweredValue, ScalarOperand};
 use crate::stencil::Mode;

@@ -1,5 +1,5 @@
 //! Arguments of a launch, each assigned to its kernel parameter. Both [`run`](super::execution::run) and
-//! launches in sessions use them.
+//! launches in a [`Session`](super::Session) use them.
 
 use std::ops::Range;
 

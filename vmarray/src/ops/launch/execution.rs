@@ -1,4 +1,4 @@
-//! Execution of launches over stores (arrays or sources). An argument becomes a column of the runs
+//! Execution of launches over stores (arrays or program memory). An argument becomes an operand of the runs
 //! (contiguous elements on a device), a copy on the device, or a read in place. Then the plan is launched
 //! over the work-items (GPU threads).
 

@@ -1,4 +1,4 @@
-//! State of one launch over arrays or sources: submits the kernel for each run (contiguous elements on a
+//! State of one launch over arrays, sources: submits the kernel for each run (contiguous elements on a
 //! device), and collects the outcome.
 
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub(super) struct LaunchColumn<'a> {
     /// Index of the kernel parameter that the elements belong to.
     pub number: usize,
     pub operand: Operand<'a>,
-    /// The same elements, reordered to the storage order of the first column, if their order differs.
+    /// The same elements, reordered to the storage order of the first operand, if their order differs.
     pub reordered: Option<Reordered<'a>>,
 }
 

@@ -1,5 +1,5 @@
 //! Plan of a launch: everything that is the same for all its runs (contiguous elements on a device).
-//! [`run`](super::execution::run) and sessions build the plan from arguments, and launch it on each run.
+//! [`run`](super::execution::run) and a `Session` build the plan from arguments, and launch it on each run.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ pub(super) struct PlannedItems<'p> {
 }
 
 impl<'o> LaunchPlan<'o> {
-    /// Computes the scalar parameters of a launch. `stencil` returns a scalar of an argument that work-items
-    /// (GPU threads) read by position. `len` returns the number of elements of a parameter's argument.
+    /// Computes the scalar parameters of a launch. `stencil` returns a scalar of an argument whose
+    /// neighbourhoods work-items read. `len` returns the number of elements of a parameter's argument.
     pub fn new(
         kernel: Arc<PreparedKernel>,
         options: &'o LaunchOptions,

@@ -8,7 +8,7 @@ use super::store::{Store, StoreMut};
 use super::{View, ViewMut};
 use crate::ops::sealed::{Internal, Sealed};
 
-/// A view of a range of an array or a source, for reads, and for writes if `WRITES` is true.
+/// A view of a range of an array or a [source](crate::Source), for reads, and for writes if `WRITES` is true.
 ///
 /// Indices, ranges and errors count from the section's start. A section is a reference and two numbers. It
 /// can be copied, sent to other threads and cut again at no cost. Any number of sections may overlap,

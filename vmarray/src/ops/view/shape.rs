@@ -1,5 +1,5 @@
 //! Shapes of views: a shape maps the index of an element in a view to its index in the store (the array or
-//! source that contains the elements).
+//! [source](crate::Source) that contains the elements).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::store::{Store, StoreMut};
 use super::stored_box::StoredBox;
 use crate::ops::sealed::{INTERNAL, Internal, Sealed};
 
-/// The mapping from the index of an element in a view to its index in the store (the array or source).
+/// The mapping from the index of an element in a view to its index in the store (array or program memory).
 ///
 /// The only shapes are [`Linear`], a range, and [`NdShape`](crate::nd::NdShape), a box of several
 /// dimensions.

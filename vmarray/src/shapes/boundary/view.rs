@@ -282,7 +282,7 @@ where
     }
 }
 
-/// Views that can have a boundary mode: views of arrays and sources with any number of dimensions.
+/// Views that can have a boundary mode: views of arrays and [sources](crate::Source), with any dimensions.
 ///
 /// ```
 /// use vmarray::{boundary::Zero, prelude::*};

@@ -86,7 +86,7 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
 }
 
 impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
-    /// Creates a writable view that shows all elements of an array or source in this shape; see
+    /// Creates a writable view that shows all elements of a store (array or source) in this shape; see
     /// [`over`](NdSection::over).
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl<'a, S: Store, const N: usize, const M: usize, const WRITES: bool> NdSection
         Self { store, shape }
     }
 
-    /// Returns the array or source that stores the elements of this view.
+    /// Returns the array or [source](crate::Source) that stores the elements of this view.
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store

@@ -24,7 +24,7 @@ use crate::ops::scan::{
 use crate::ops::sort::SortKey;
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
 
-/// Operations of views of a box. The view has `M` of the `N` axes of an array or source.
+/// Operations of views of a box. The view has `M` of the `N` axes of an array or [source](crate::Source).
 ///
 /// Implemented for `&NdArray` and [`NdSection`].
 ///

@@ -3,7 +3,7 @@
 //!
 //! Accesses of 8 or 16 bits, and 32-bit stores, keep too few bytes in flight: they reach only half of the
 //! memory bandwidth. The generator uses rows if all fields are whole elements of at most 4 bytes, and all
-//! sources start at multiples of 16 bytes. Without rows, a thread's elements lie at a constant stride.
+//! operands start at multiples of 16 bytes. Without rows, a thread's elements lie at a constant stride.
 //!
 //! Reductions and searches that read only 4-byte elements do not need rows. The kernels for minimum and
 //! maximum assign elements to threads by their own code, and do not use rows. If fewer elements remain than a

@@ -1,4 +1,4 @@
-//! Keys and values of a sort in RAM: columns in the caller's memory, packed rows within the sort.
+//! Keys and values of a sort in RAM: columns (separate slices) of the caller, packed rows in the sort.
 
 use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
