@@ -1,4 +1,4 @@
-//! A session launches thousands of kernels in order, and the program does not wait between them. Each kernel
+//! A `Session` launches thousands of kernels in order. The program does not wait between them. Each kernel
 //! reads the results of the previous one. Here heat spreads along a rod with one hot end.
 //!
 //!     cargo run --release -p vmarray --example 14_session

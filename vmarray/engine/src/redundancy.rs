@@ -59,7 +59,7 @@ impl Redundancy {
         devices.try_for_each(|device| Ok(device.wipe_on_release()?))
     }
 
-    /// Returns the replicas of a channel's pages (array share), one per device; `device` is the channel's.
+    /// Returns the replicas of a channel's pages (part of an array), by device; `device` is the channel's.
     pub fn replicas(&self, channel: usize, device: &Arc<dyn Device>) -> Vec<Replica> {
         match &self.keeper {
             Keeper::None => vec![Replica::of(&**device)],

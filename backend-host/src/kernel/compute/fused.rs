@@ -70,7 +70,7 @@ impl Numbers {
     }
 
     /// Returns the sum of `count` numbers, starting at index `first`. Adds floats in the same order as the
-    /// evaluation by columns, so both results have the same bits.
+    /// module `machine`, so both results have the same bits.
     ///
     /// # Safety
     /// At least `first + count` numbers must exist.

@@ -58,7 +58,7 @@ impl<'a> Run<'a> {
         self.columns[0].count as usize
     }
 
-    /// Returns the columns and the geometry of a part of the run; `of` counts elements of the run.
+    /// Returns the operands and the geometry of a part of the run; `of` counts elements of the run.
     pub(crate) fn part(&self, of: Range<u64>) -> (Vec<Elements<'a>>, Geometry) {
         let columns = self.columns.iter().map(|column| {
             let start = column.start.plus(of.start * column.stride);

@@ -91,7 +91,7 @@ impl<'a> StagedRows<'a> {
         Self { lane, columns, range: range.clone() }
     }
 
-    /// Creates rows whose first column is changed.
+    /// Creates rows whose first column (operand) is changed.
     pub(crate) fn changed(
         lane: &'a dyn Lane,
         first: &'a dyn ResultStore,
@@ -204,7 +204,7 @@ impl<'a> StagedRows<'a> {
         Ok(writing.wait(&at.lane, change, &[])?)
     }
 
-    /// Copies the changed columns of a piece back to their stores.
+    /// Copies the changed columns (operands) of a piece back to their stores.
     fn put_back(
         &self,
         at: &StagedMemory<'_>,

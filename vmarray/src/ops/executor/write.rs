@@ -270,13 +270,13 @@ fn submit(
     change.submit(work, run, report.map(|report| report.at(0)))
 }
 
-/// Returns the columns of a run, including its staged columns.
+/// Returns the columns (operands) of a run, including its staged columns.
 fn columns<'a>(run: Run<'a>, staged: &'a [StagedOperand]) -> Vec<Elements<'a>> {
     let staged = staged.iter().map(|staged| (staged.column, staged.elements(run)));
     merged_columns(run.columns, staged)
 }
 
-/// Merges two sets of columns: staged columns have given, ascending numbers, and the others fill the gaps.
+/// Merges two sets of operands: staged operands have given, ascending numbers; the others fill the gaps.
 fn merged_columns<'a>(
     own: &[Elements<'a>],
     staged: impl ExactSizeIterator<Item = (usize, Elements<'a>)>,

@@ -153,7 +153,7 @@ impl<'a> StoreElements<'a> {
     }
 }
 
-/// The arguments of a launch over stores, before they are assigned to columns and copies.
+/// The arguments of a launch over stores, before they become operands of runs, or copies.
 struct StoreArguments<'a> {
     bound: BoundArguments<'a, StorePlaces<'a>>,
     /// Memory for appended elements, one for each such argument.
@@ -264,7 +264,7 @@ struct LaunchDraft<'a> {
     form: LaunchVariant,
     groups: Option<LinearGroups>,
     tiles: Option<TiledGroups>,
-    /// Arguments with one element for each work-item. The first column determines the devices.
+    /// Arguments with one element for each work-item. The first one's place determines the devices.
     columns: Vec<LaunchColumn<'a>>,
     /// Results of kernels whose groups are tiles.
     tiled: Vec<TiledResult<'a>>,

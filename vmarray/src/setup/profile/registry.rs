@@ -73,7 +73,7 @@ impl Profile {
         known.declared.get(&info.identity).or_else(|| known.measured.get(&key(info))).copied()
     }
 
-    /// Declares this profile for the device with this identity, instead of a measurement. Arrays that the
+    /// Declares this profile of the device with this identity, instead of a measurement. Arrays that the
     /// program builds later use this profile.
     pub fn remember(self, identity: &str) {
         known().declared.insert(identity.into(), self);

@@ -16,8 +16,8 @@ use crate::ops::sealed::{Internal, Sealed};
 use crate::ops::view::StoredBox;
 use crate::ops::view::{INTERNAL, LoweredRegion, Shape, Store, StoreMut};
 
-/// The [`Shape`] of a view that shows a box of an array or source. The view has `M` of the `N` axes; the
-/// other axes have a fixed index.
+/// The [`Shape`] of a view that shows a box of an array or [source](crate::Source). The view has `M` of the
+/// `N` axes; the other axes have a fixed index.
 ///
 /// ```
 /// use vmarray::{nd::NdShape, prelude::*};

@@ -62,7 +62,7 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
 impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
-    /// Creates a view that shows all elements of an array or source, in row-major order, in this shape.
+    /// Creates a view, with this shape, of all elements of an array or [source](crate::Source), row by row.
     ///
     /// # Errors
     /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the number of elements differs;
