@@ -72,8 +72,8 @@ impl fmt::Debug for Mark {
 }
 
 impl Mark {
-    /// Creates the mark (ticket `value` and last `event`) of a submission. If the driver reports a failure,
-    /// the ticket gets an error of kind `kind`; `verdict` can report a failure of a kernel.
+    /// Creates the mark (number `value` and last `event`) of a submission. If the driver reports a failure,
+    /// the submission fails with an error of kind `kind`; `verdict` can report a failure of a kernel.
     pub fn new(
         value: u64,
         event: Event,
@@ -267,7 +267,7 @@ impl Track {
         }
     }
 
-    /// Records that the driver no longer reports the end of some work; [`is_over`](Self::is_over) is then
+    /// Records that the driver failed to report the end of some work; [`is_over`](Self::is_over) is then
     /// false.
     pub fn lose_sight(&self) {
         self.unknown.store(true, Ordering::Release);
@@ -294,7 +294,7 @@ impl Track {
         wake_all(self.due());
     }
 
-    /// Polls a submission: [`Device::poll`](backend_api::Device::poll). May run wakers: callers hold no lock.
+    /// Polls a submission: [`Device::poll`](backend_api::Device::poll). May run wakers. Callers hold no lock.
     pub fn poll(&self, value: u64) -> Result<QueueProgress> {
         if self.timeline.poll(value)? == QueueProgress::Done {
             return Ok(QueueProgress::Done);
@@ -308,7 +308,7 @@ impl Track {
         }
     }
 
-    /// Waits for a submission: [`Device::wait`](backend_api::Device::wait). Runs wakers: hold no lock.
+    /// Waits for a submission, as [`Device::wait`](backend_api::Device::wait). Callers must hold no lock.
     pub fn wait(&self, value: u64) -> Result<()> {
         let outcome = self.wait_for_outcome(value);
         wake_all(self.due());

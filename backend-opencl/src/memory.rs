@@ -143,7 +143,7 @@ impl Buffer {
         let whole = bytes.checked_next_multiple_of(1 << self.shift).ok_or_else(|| refused(bytes))?;
         let more = whole - ((self.pieces.len() as u64) << self.shift);
         let extended = self.with_pieces(core, budget, bytes, more).map(Some);
-        // `TooLarge` means "too long even for an unused device". Here this memory already uses a part of it.
+        // `TooLarge` is for unused devices. This memory uses a part of the device, so report `OutOfMemory`.
         extended.map_err(|error| if error.kind() == ErrorKind::TooLarge { refused(more) } else { error })
     }
 

@@ -158,7 +158,7 @@ pub(super) fn ranges_outside_are_refused(cx: &Context<'_>) {
     const LENGTH: u64 = 1000;
     let mut scene = Scene::new(cx, LENGTH as usize, LENGTH as usize);
     for (offset, bytes) in outside(LENGTH) {
-        let what = |call: &str| format!("{call} of {bytes} bytes at {offset} of memory of {LENGTH}");
+        let what = |call: &str| format!("{call} of {bytes} bytes at byte {offset} of {LENGTH} bytes");
         let (memory, host) = (scene.memory.at(offset), scene.host.at(offset));
         let (start, host_start) = (scene.memory.at(0), scene.host.at(0));
         let copies = [
@@ -260,7 +260,7 @@ pub(super) fn malformed_requests_are_refused(cx: &Context<'_>) {
     let (queue, at, host) = (&scene.queue, scene.memory.at(0), scene.host.at(0));
     for bytes in [0, 10, 5000] {
         for pattern in [&[][..], &[1; Fill::PATTERN_MAX_BYTES + 1]] {
-            let what = format!("a fill of {bytes} bytes with a pattern of {}", pattern.len());
+            let what = format!("a fill of {bytes} bytes with a pattern of {} bytes", pattern.len());
             assert_refused(&what, queue.submit(&Fill { to: at, bytes, pattern }), invalid);
         }
     }
@@ -277,7 +277,7 @@ pub(super) fn malformed_requests_are_refused(cx: &Context<'_>) {
     for (stride, offset, bytes) in
         [(8, 8, 1), (8, 7, 2), (8, 0, 9), (8, u64::MAX, 1), (1, 1, 1), (8, u64::MAX - 3, 8)]
     {
-        let what = format!("a search for {bytes} bytes at {offset} of elements of {stride}");
+        let what = format!("a search for {bytes} bytes at byte {offset} of elements of {stride} bytes");
         assert_refused(&what, search(stride, offset, &vec![1; bytes], host), invalid);
     }
     for offset in [1, 2, 4, 7, 9, 12] {

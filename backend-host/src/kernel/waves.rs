@@ -154,15 +154,15 @@ impl Waves {
         // If the list is long enough for all elements, the search cannot end early, so use the longest waves.
         let mut wave_bytes = if self.count > self.limit { FIRST_WAVE_BYTES } else { wave_bytes_max };
         let buffers: Vec<Mutex<WaveMatches>> = (0..2 * crew.width()).map(|_| Mutex::default()).collect();
-        // First list matches, one wave (batch of elements) at a time. So the threads need memory for the
-        // indices of one wave only, and the search can end after each wave.
+        // While the list has room, search one wave (batch of elements) at a time. So the threads need memory
+        // for the indices of one wave only, and the search can end after each wave.
         while next < self.count && totals.listed < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
             self.wave(crew, next..end, &buffers, &mut totals, (look, put))?;
             next = end;
             wave_bytes = (wave_bytes * WAVE_GROWTH).min(wave_bytes_max);
         }
-        // Then search all remaining elements at once, because the threads only count their matches.
+        // The list is full: search all remaining elements at once, because threads only count their matches.
         if self.count_all && next < self.count {
             let rest = self.count - next;
             let per_part = self.elements_in(SEARCH_PART_BYTES);

@@ -133,7 +133,7 @@ pub fn genome_store(
     let read: usize = found.iter().map(|lookup| lookup.bases).sum();
     let (threads, count) = (rayon::current_num_threads(), plural(lookups, "subsequence"));
     let range = format!("{LOOKUP_MIN} to {LOOKUP_MAX} bases");
-    let hot = "3 of 4 in a thirty-second of the store";
+    let hot = "3 of 4 in one 32nd of the store";
     line("look-ups", format!("{count} of {range}, {hot}, {threads} threads"));
     let speed = format!("{}, {}", rate(lookups, "look-ups", time), rate(read, "bases", time));
     line("", format!("{speed}; {}", traffic(words)));

@@ -449,10 +449,7 @@ impl Found {
             let mut encoded: Vec<u8> = zeroes("open", bytes)?;
             read(offset(map.start), &mut encoded)?;
             if checksum(stored.id, &encoded) != stored.map_checksum {
-                return Err(corrupted(
-                    "open",
-                    "the file's page table differs from the data that was written",
-                ));
+                return Err(corrupted("open", "the page table differs from the data that was written"));
             }
             let number = |half: &[u8]| half.try_into().map_or(0, u64::from_le_bytes);
             for (page, entry) in (0..).zip(encoded.chunks_exact(ENTRY_BYTES)) {
