@@ -165,8 +165,8 @@ impl Identity {
         with(own).flatten()
     }
 
-    /// Returns true if an operation of the calling thread holds the page while the thread runs a function of
-    /// the program. The thread must then not wait for the page.
+    /// Returns true if an operation of the calling thread holds the page while it runs a callback that the
+    /// caller passed to the operation. The callback must then not wait for the page.
     #[inline]
     pub fn is_held_by_work(&self, page: u64) -> bool {
         progress::inherits(|hold| match hold {

@@ -62,9 +62,12 @@ fn check_places(view: &View, starts: &[i64]) -> Result<()> {
     let end = view.handle.open()?.len() * view.handle.unit.bytes();
     let is_inside =
         |start: &i64| usize::try_from(*start).is_ok_and(|start| start + view.geometry.itemsize <= end);
-    match starts.iter().all(is_inside) {
-        true => Ok(()),
-        false => Err(PyIndexError::new_err("an item of the list is outside of the array").into()),
+    match starts.iter().position(|start| !is_inside(start)) {
+        None => Ok(()),
+        Some(number) => {
+            let text = format!("element {number} of the list is outside of the array, which has {end} bytes");
+            Err(PyIndexError::new_err(text).into())
+        }
     }
 }
 
@@ -446,7 +449,9 @@ impl Core {
     ) -> PyResult<()> {
         let (view, bytes, starts) = (self.writable(py)?, Bytes::of(from)?, starts.as_slice()?);
         if bytes.len() != starts.len() * view.geometry.itemsize {
-            return Err(PyValueError::new_err("the source has another length than the selected items"));
+            let (found, expected) = (bytes.len(), starts.len() * view.geometry.itemsize);
+            let text = format!("the values have {found} bytes, but the selected elements have {expected}");
+            return Err(PyValueError::new_err(text));
         }
         off(py, || {
             check_places(&view, starts)?;

@@ -5,11 +5,11 @@
 //! 2. A binary search finds the matching tuples of each tuple of the first set.
 //! 3. Prefix sums of the counts of matches give the start of each tuple's results. Only the sums of blocks
 //!    of 1024 counts go through the host.
-//! 4. A GPU thread of a kernel writes each value of a result.
+//! 4. A kernel writes the results, by one GPU thread for each value.
 //!
-//! A key is one number, as on the host: the row-major index of the tuple's common values in the box of their
-//! ranges. If that index could exceed 64 bits, the values are first replaced by their ranks among the values
-//! of the second set.
+//! A key is one number, as in RAM. It combines the tuple's values of the common dimensions like a row-major
+//! index combines positions. If the key could exceed 64 bits, ranks of the values in the second set first
+//! replace the values.
 
 mod codes;
 #[cfg(test)]

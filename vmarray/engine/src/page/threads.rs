@@ -332,7 +332,7 @@ mod tests {
         let number = counter::acquire(true);
         let read = read_fenced(&entry, number, |_| Some(announced()));
         assert_eq!((read, announced()), (Some([false, true]), [false; 2]));
-        // Test quick accesses after the registration. They exist only with an asymmetric barrier.
+        // Test lock-free accesses after the registration. They need an asymmetric barrier of the system.
         let read = || read_lock_free::<true, _>(&entry, number, 0, |_| Some(announced()));
         let write = || write_lock_free::<true, _>(&entry, number, 0, |_| announced());
         if barrier::asymmetric() {

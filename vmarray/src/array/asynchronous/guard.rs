@@ -117,8 +117,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 if exclusive { entry.try_exclusive(Holder::Guard) } else { try_share(entry, Holder::Guard) };
             let before = match held {
                 Ok(before) => before,
-                // A task that waits for other threads does not count as a guard. A task whose page is loading
-                // counts, and its page keeps its frame until the task holds the page.
+                // Stop counting the task towards the limit of guards while it waits for holders, as it could
+                // block them. A task whose page is loading counts, because the page keeps its frame for it.
                 Err(Refusal::Busy(state))
                     if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
                 {
@@ -147,7 +147,8 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             }
             Ok::<_, AcquireRefusal>(())
         };
-        // Reserve a frame only for a task that counts as a guard, because the number of guards is limited.
+        // Reserve a frame only for a task that counts towards the limit of guards: so reservations never take
+        // all frames.
         let reserve = || is_counted.get().then(|| Ask::Reserve);
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {

@@ -670,7 +670,7 @@ impl Found {
         let words = (0..self.table.pages()).map(|page| self.table.word(page).load(Ordering::Relaxed));
         let mut used: Vec<u64> = words.filter(|word| *word != 0).map(|word| word - 1).collect();
         used.extend(log.chain(self.map.clone()));
-        // Reuse space that the last commit freed only when that commit's pages are known to be on the disk.
+        // Count space as used if the last commit freed it, until the pages of that commit are on the disk.
         used.extend(&self.doubts.before);
         let end = used.iter().max().map_or(0, |last| last.saturating_add(1));
         if end > places {

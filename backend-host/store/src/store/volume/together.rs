@@ -54,8 +54,8 @@ pub(super) fn commit_together<V: Deref<Target = Volume> + Sync>(
     id: Option<CommitId>,
 ) -> Result<(), FileError> {
     let Some(first) = volumes.first() else { return Ok(()) };
-    // Read the note (three numbers, such as the array's length) first: the commit then contains all earlier
-    // writes.
+    // Read the note (three numbers, such as the array's length) before collecting the pages: the commit then
+    // contains all writes from before the note.
     let note = first.note();
     for (file, (volume, commit)) in volumes.iter().zip(commits.iter_mut()).enumerate() {
         volume.collect(commit, note).map_err(|error| (file, error))?;
