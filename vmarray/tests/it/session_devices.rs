@@ -223,7 +223,7 @@ fn unreachable_memory_is_refused() -> Result<()> {
     let mut session = Session::new();
     let (a, counts) = (session.hold(&mut one)?, session.hold(&mut bins)?);
     let error = tallied::run_in(&mut session, (a, counts)).unwrap_err();
-    assert!(error.to_string().contains("any item may change any element of `bins`"), "{error}");
+    assert!(error.to_string().contains("any work-item may change any element of `bins`"), "{error}");
     session.finish()
 }
 

@@ -329,9 +329,9 @@ mod tests {
         let add =
             |to, left, right| Op::Binary { op: Binary::Add, to: Reg(to), left: Reg(left), right: Reg(right) };
         let body = Body {
-            registers: vec![Type::U64; 7],
+            registers: [vec![Type::U64; 7], vec![Type::U32; 3]].concat(),
             group_len: Some(64),
-            params: vec![Type::U64],
+            params: vec![Type::U64, Type::U32],
             code: vec![
                 Op::Builtin { to: Reg(0), what: Builtin::InGroup },
                 Op::Literal { to: Reg(1), bits: 10 },
@@ -340,10 +340,15 @@ mod tests {
                 add(4, 1, 3),
                 add(5, 2, 1),
                 add(6, 3, 0),
+                Op::Literal { to: Reg(7), bits: 10 },
+                Op::Param { to: Reg(8), number: 1 },
+                add(9, 8, 7),
             ],
             ..Body::default()
         };
         let sums = bounds(&body).sums;
-        assert_eq!(sums[3..], [Some((Reg(0), 10)), Some((Reg(0), 20)), None, None]);
+        let known = |register, literal| Some((Reg(register), literal));
+        // Addresses wrap around as sums of 64 bits do, but not as the sum of 32 bits in the last register.
+        assert_eq!(sums[3..], [known(0, 10), known(0, 20), known(2, 10), None, None, None, None]);
     }
 }
