@@ -572,7 +572,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if copy is False:
-            raise BufferError("DLPack needs a copy in RAM; leave `copy` out, or export the items by `array.device_memory()`")
+            raise BufferError("copy=False: DLPack needs a copy in RAM; leave `copy` out, or use `array.device_memory()`")
         return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
