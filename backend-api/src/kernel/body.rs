@@ -684,8 +684,8 @@ pub struct Body {
     pub arrays: Vec<ArrayDecl>,
     /// Number of items (GPU threads) of a group; `None` for a kernel without groups.
     pub group_len: Option<u32>,
-    /// Number of groups that a multiprocessor of a GPU should hold at once; `None` for the device's choice. A
-    /// compiler limits the registers of the items for it. The results do not depend on it.
+    /// Number of groups that a multiprocessor of a GPU should hold at once, 1 to 32; `None` for the device's
+    /// choice. A compiler limits the registers of the items for it. The results do not depend on it.
     pub resident_groups: Option<u32>,
     /// Operations, in the order of execution.
     pub code: Vec<Op>,

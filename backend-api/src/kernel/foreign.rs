@@ -135,7 +135,7 @@ impl Code {
     }
 }
 
-/// The promise that all launches of a kernel stay in bounds, for
+/// The promise that all launches of one kernel stay in bounds, for
 /// [`VerifiedKernel::without_bounds_checks`](super::VerifiedKernel::without_bounds_checks).
 ///
 /// ```
@@ -145,7 +145,7 @@ impl Code {
 /// assert!(VerifiedKernel::new(Body::default())?.without_bounds_checks(in_bounds).is_unchecked());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct InBounds(());
 
 impl InBounds {

@@ -179,8 +179,8 @@ impl KernelKey {
         let (bytes, threads) = (self.tables_at() + tables, self.threads());
         // Limit the registers so that two blocks of 257 to 512 threads fit on a multiprocessor, to hide
         // latency. Shorter blocks need no limit; longer ones would get fewer than 64 registers per thread.
-        let together =
-            self.kernel.body().resident_groups.unwrap_or(if (257..=512).contains(&threads) { 2 } else { 1 });
+        let by_default = if (257..=512).contains(&threads) { 2 } else { 1 };
+        let together = self.kernel.body().resident_groups.map_or(by_default, |groups| groups.clamp(1, 32));
         let text = format!(
             ".visible .entry {called}(\n\t.param .align 8 .b8 {called}_p[{bytes}]\n)\n.maxntid {threads}, 1, 1\n\
              .minnctapersm {together}\n{{\n{declarations}{body}}}\n"
