@@ -121,14 +121,13 @@ impl Writer<'_> {
         if found == Type::Bool && !is_copied {
             value = self.not_known(&value);
         }
+        // The instruction that joins lanes also orders their accesses to group memory.
+        self.text.lanes_may_be_apart |= how == SubgroupOp::Sync;
         self.join_lanes();
         match how {
             SubgroupOp::Shuffle { lane } => self.shuffle(found, name, &value, "idx", &r(lane)),
             SubgroupOp::ShuffleXor(mask) => self.shuffle(found, name, &value, "bfly", &mask.to_string()),
-            SubgroupOp::Sync => {
-                emit!(self.text, "bar.warp.sync {ALL}");
-                emit!(self.text, "mov.{} {name}, {value}", register(found));
-            }
+            SubgroupOp::Sync => emit!(self.text, "mov.{} {name}, {value}", register(found)),
             SubgroupOp::Ballot => emit!(self.text, "vote.sync.ballot.b32 {name}, {value}, {ALL}"),
             SubgroupOp::Alike { bits } => self.alike(name, &value, bits),
             SubgroupOp::Any => emit!(self.text, "vote.sync.any.pred {name}, {value}, {ALL}"),
