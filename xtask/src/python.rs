@@ -4,12 +4,15 @@
 //! The first run installs maturin and zig from PyPI to a folder below the target folder. Maturin builds the
 //! wheel. Zig links the wheel so that older Linux systems also load it.
 
+mod suites;
+
 use crate::project;
 use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::{Context, Result};
 use cargo_metadata::camino::{Utf8Path, Utf8PathBuf};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use xshell::{Shell, cmd};
 
@@ -32,7 +35,10 @@ const WHEEL_OF_SAMPLE_MAX: u64 = 24 << 20;
 
 /// Builds the Python package, installs it to fresh environments, and tests it there.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    task: Option<Task>,
     /// A Python to test with; several are tested one after the other. By default all installed ones, from
     /// 3.10 on.
     #[arg(long = "with", value_name = "PYTHON")]
@@ -50,9 +56,17 @@ pub struct Args {
     sample: bool,
 }
 
+#[derive(clap::Subcommand)]
+enum Task {
+    Suites(suites::Args),
+}
+
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
-    steps.run("python", || check(&sh, args));
+    match &args.task {
+        Some(Task::Suites(args)) => steps.run("suites", || suites(&sh, args)),
+        None => steps.run("python", || check(&sh, args)),
+    };
     steps.finish()
 }
 
@@ -66,24 +80,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         cmd!(sh, "cargo clippy --manifest-path {MANIFEST} --target-dir {folder} --locked -- -D warnings")
             .run()?;
     }
-    let wheels = folder.join("wheels");
-    sh.remove_path(&wheels)?;
-    let options: &[&str] = match args.sample {
-        true => &["--profile", "dev"],
-        false => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
-    };
-    // Put the environment first in `PATH`, because maturin starts zig by `python3`.
-    let before = std::env::var("PATH").unwrap_or_default();
-    let builder = maturin.parent().context("the Python program has no parent folder")?;
-    let path = sh.push_env("PATH", format!("{builder}{}{before}", if cfg!(windows) { ";" } else { ":" }));
-    cmd!(
-        sh,
-        "{maturin} -m maturin build --manifest-path {MANIFEST} --out {wheels} --locked --quiet {options...}"
-    )
-    .args(["--target-dir", folder.as_str()])
-    .run()?;
-    drop(path);
-    let wheel = sh.read_dir(&wheels)?.pop().context("maturin has built no wheel")?;
+    let wheel = build(sh, &folder, &maturin, args.sample)?;
     let bytes = std::fs::metadata(&wheel)?.len();
     let most = if args.sample { WHEEL_OF_SAMPLE_MAX } else { WHEEL_MAX };
     anyhow::ensure!(bytes <= most, "the wheel has {bytes} bytes, but the limit is {most}; remove files");
@@ -115,6 +112,41 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
     }
     let mib = bytes as f64 / f64::from(1 << 20);
     Ok(Outcome::Passed(format!("{}; {programs} programs; a wheel of {mib:.1} MiB", tested.join(", "))))
+}
+
+/// Installs a less optimised wheel to maturin's environment, and runs the suites there.
+fn suites(sh: &Shell, args: &suites::Args) -> Result<Outcome> {
+    let folder = project::members()?.target_directory.join("python");
+    let Some(python) = builder(sh, &folder, true) else {
+        return Ok(Outcome::Skipped("no python3 can install maturin from PyPI".into()));
+    };
+    let (wheel, packages) = (build(sh, &folder, &python, true)?, suites::PACKAGES);
+    cmd!(sh, "{python} -m pip {INSTALL...} --force-reinstall --no-deps {wheel}").run()?;
+    cmd!(sh, "{python} -m pip {INSTALL...} {wheel}{EXTRA} {packages...}").run()?;
+    suites::run(sh, args, &python, &folder)?;
+    Ok(Outcome::passed())
+}
+
+/// Builds the wheel with the Python program `maturin`, and returns its path.
+fn build(sh: &Shell, folder: &Utf8Path, maturin: &Utf8Path, is_sample: bool) -> Result<PathBuf> {
+    let wheels = folder.join("wheels");
+    sh.remove_path(&wheels)?;
+    let options: &[&str] = match is_sample {
+        true => &["--profile", "dev"],
+        false => &["--release", "--zig", "--compatibility", "manylinux_2_28"],
+    };
+    // Put the environment first in `PATH`, because maturin starts zig by `python3`.
+    let before = std::env::var("PATH").unwrap_or_default();
+    let builder = maturin.parent().context("the Python program has no parent folder")?;
+    let path = sh.push_env("PATH", format!("{builder}{}{before}", if cfg!(windows) { ";" } else { ":" }));
+    cmd!(
+        sh,
+        "{maturin} -m maturin build --manifest-path {MANIFEST} --out {wheels} --locked --quiet {options...}"
+    )
+    .args(["--target-dir", folder.as_str()])
+    .run()?;
+    drop(path);
+    sh.read_dir(&wheels)?.pop().context("maturin has built no wheel")
 }
 
 /// Runs all tests of the current folder, shared by processes.
