@@ -66,7 +66,7 @@ pub use body::{
     ViewDecl,
 };
 pub use define::{Needs, VerifiedKernel};
-pub use foreign::{Code, InBounds, NativeLaunch, NativeQueue, NativeView, Submit};
+pub use foreign::{Code, InBounds, MatrixProduct, NativeLaunch, NativeQueue, NativeView, Submit};
 pub use function::{HostFunction, ScalarFunction};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use host::{HostForm, HostItems, HostView};

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use vmarray_support::Queues;
 
 use crate::context::{CudaContext, Entered};
+use crate::cublas::Cublas;
 use crate::discovery::Card;
 use crate::driver::StatusCode;
 use crate::error::lost;
@@ -44,6 +45,7 @@ pub(crate) struct CudaCore {
     pub(crate) memory: CudaMemory,
     pub(crate) queues: Queues<CudaQueue>,
     pub(crate) kernels: ModuleKernels,
+    pub(crate) cublas: Cublas,
     pub(crate) watch: Arc<CompletionThread>,
     lost: OnceLock<StatusCode>,
 }
@@ -60,6 +62,7 @@ impl CudaCore {
             memory: CudaMemory::default(),
             queues: Queues::default(),
             kernels,
+            cublas: Cublas::default(),
             watch: Arc::default(),
             lost: OnceLock::new(),
             context,

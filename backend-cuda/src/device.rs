@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use crate::context::CudaContext;
 use crate::core::CudaCore;
+use crate::cublas::BlasProduct;
 use crate::discovery::Card;
 use crate::driver::objects::Stream;
 use crate::driver::{ContextHandle, Driver, StatusCode, driver};
@@ -192,6 +193,9 @@ impl CudaDevice {
             CudaOptions::default_headroom_bytes(card.info.total_bytes, card.drives_display)
         });
         let core = Arc::new(CudaCore::new(card, context, headroom, options.route));
+        if options.is_without_cublas {
+            core.cublas.use_library(None);
+        }
         peers::add(&core);
         Self { core, extending: Mutex::default() }
     }
@@ -278,7 +282,8 @@ impl CudaDevice {
                 })
             }
         });
-        submitted.map_err(|error| foreign_error.unwrap_or(error))
+        // The loss of the device explains other errors, such as the status of a library.
+        submitted.map_err(|error| self.core.check_lost(operation).err().or(foreign_error).unwrap_or(error))
     }
 
     /// Plans a checked launch.
@@ -304,6 +309,11 @@ impl CudaDevice {
             self.plan(operation, &names, launch).map(|planned| planned.shape)
         };
         launches.iter().map(shape).collect()
+    }
+
+    /// Returns true if cuBLAS computes a launch. The context must be current.
+    fn is_for_cublas(&self, launch: &Launch<'_>) -> bool {
+        BlasProduct::of_launch(launch).is_some() && self.core.cublas.is_ready(&self.core.context)
     }
 
     /// Waits for the work of a queue and ends it.
@@ -623,7 +633,8 @@ unsafe impl Device for CudaDevice {
         }
         let shapes = self.shapes(OPERATION, &launches)?;
         let (core, _current) = (&self.core, self.core.enter(OPERATION)?);
-        let kernels = core.kernels.launches.prepare(&core.context, shapes);
+        let shapes = launches.iter().zip(shapes).filter(|(launch, _)| !self.is_for_cublas(launch));
+        let kernels = core.kernels.launches.prepare(&core.context, shapes.map(|(_, shape)| shape).collect());
         let mut programs = computations
             .iter()
             .map(|(compute, starts)| core.kernels.programs.prepare(&core.context, compute, starts));
@@ -652,6 +663,11 @@ unsafe impl Device for CudaDevice {
         const OPERATION: &str = "kernel_facts";
         let shapes = self.shapes(OPERATION, std::slice::from_ref(launch))?;
         let (core, _current) = (&self.core, self.core.enter(OPERATION)?);
+        if self.is_for_cublas(launch) {
+            let mut facts = KernelFacts::default();
+            facts.library = Some("cuBLAS");
+            return Ok(facts);
+        }
         let facts = shapes.into_iter().map(|shape| core.kernels.launches.facts(&core.context, shape)).next();
         facts.unwrap_or(Ok(KernelFacts::default())).map_err(|code| core.error(OPERATION, code))
     }

@@ -253,6 +253,7 @@ macro_rules! table {
 
             /// Functions that do nothing and succeed; all optional functions are absent.
             #[cfg(test)]
+            #[allow(dead_code, reason = "some tests replace all functions")]
             pub(crate) fn inert() -> Self {
                 Self {
                     $($(#[$attribute])* $name: {

@@ -3,6 +3,7 @@
 //! Device memory is host memory. Copies, and kernels of the program, run at submission; the backend's own
 //! kernels do nothing. The test decides when events complete.
 
+pub(crate) mod cublas;
 pub(crate) mod emulator;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -723,7 +724,9 @@ fn card_on(driver: &'static Driver, ordinal: c_int, options: &CudaOptions) -> Ar
     let mut card = Card::describe(driver, ordinal).unwrap();
     card.info.identity = format!("fake:{ordinal}");
     let context = CudaContext::primary(driver, ordinal).unwrap();
-    Arc::new(CudaDevice::new(card, context, options))
+    let device = CudaDevice::new(card, context, options);
+    device.core.cublas.use_library(cublas::installed());
+    Arc::new(device)
 }
 
 /// Creates devices of one fake driver, for these GPUs. Other GPUs cannot access GPU 2's memory.

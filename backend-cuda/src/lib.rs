@@ -17,6 +17,11 @@
 //! - The hand-written kernels are CUDA C (`kernels/`), checked in with their PTX text. The driver translates
 //!   the PTX for the GPU at first use. This crate also translates kernels of the program to PTX. Kernels that
 //!   are prepared together form one module.
+//! - A kernel that [multiplies matrices](backend_api::kernel::Code::multiply) of `f32` or `f64` is a call of
+//!   cuBLAS, if the machine has version 12 or 13. The first large product loads the library: the file that
+//!   the variable `VMARRAY_CUBLAS` names (`off` for none), else a loaded library, a package of the running
+//!   Python (on Linux), a file that the system's loader finds (not on Windows), or one of the CUDA toolkit
+//!   in the folder `CUDA_PATH` or `CUDA_HOME`, or in its usual folder.
 //! - Calls do not depend on the current context of the calling thread, and restore it before they return.
 //!
 //! # Other users of the GPU
@@ -40,6 +45,7 @@ mod completion;
 mod context;
 mod copy;
 mod core;
+mod cublas;
 mod device;
 mod discovery;
 mod driver;

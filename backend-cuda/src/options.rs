@@ -8,6 +8,7 @@ pub use backend_api::Route;
 /// use backend_api::Device;
 /// use backend_cuda::{CudaDevice, CudaOptions, Route, devices};
 /// let options = CudaOptions::new().with_headroom_bytes(1 << 30).with_route(Route::Single);
+/// let options = options.without_cublas();
 /// for card in devices() {
 ///     let status = CudaDevice::open_with(card.index, &options)?.memory()?;
 ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(1 << 30));
@@ -20,6 +21,7 @@ pub use backend_api::Route;
 pub struct CudaOptions {
     pub(crate) headroom_bytes: Option<u64>,
     pub(crate) route: Option<Route>,
+    pub(crate) is_without_cublas: bool,
 }
 
 impl CudaOptions {
@@ -45,6 +47,14 @@ impl CudaOptions {
     #[must_use]
     pub fn with_route(mut self, route: Route) -> Self {
         self.route = Some(route);
+        self
+    }
+
+    /// Turns cuBLAS off: kernels multiply matrices, also if the machine has the library. For measurements,
+    /// and for results that do not depend on the installed library.
+    #[must_use]
+    pub fn without_cublas(mut self) -> Self {
+        self.is_without_cublas = true;
         self
     }
 

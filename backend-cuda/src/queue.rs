@@ -56,6 +56,8 @@ pub(crate) struct SubmissionOrder {
     pub(crate) launch_ready: bool,
     /// Device memory for pageable data that kernels must access.
     pub(crate) bounce: Option<DeviceMemory>,
+    /// Device memory for temporary data of cuBLAS, whose products of this queue run one after the other.
+    pub(crate) workspace: Option<DeviceMemory>,
     /// Device memory for private heaps of work-items, and the most of it that was requested so far.
     pub(crate) slabs: Option<DeviceMemory>,
     pub(crate) slabs_wanted: u64,

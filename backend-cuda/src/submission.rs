@@ -8,6 +8,7 @@ use vmarray_support::contended;
 
 use crate::context::CudaContext;
 use crate::core::CudaCore;
+use crate::cublas::WORKSPACE_BYTES;
 use crate::driver::objects::Stream;
 use crate::driver::{DriverResult, StatusCode};
 use crate::kernel::scratch;
@@ -126,6 +127,14 @@ impl CudaSubmission<'_> {
         let scratch = DeviceMemory::new(self.context(), scratch::BYTES)?;
         (self.order.search_ready, self.order.launch_ready) = (false, false);
         Ok(self.order.scratch.insert(scratch).address)
+    }
+
+    /// Returns the address of the queue's [workspace](WORKSPACE_BYTES) for matrix products.
+    pub(crate) fn workspace(&mut self) -> DriverResult<u64> {
+        if self.order.workspace.is_none() {
+            self.order.workspace = Some(DeviceMemory::new(self.context(), WORKSPACE_BYTES)?);
+        }
+        Ok(self.order.workspace.as_ref().map_or(0, |workspace| workspace.address))
     }
 
     /// Returns at least `bytes` bytes on the GPU, as an intermediate buffer for pageable memory.

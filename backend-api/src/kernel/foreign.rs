@@ -1,4 +1,5 @@
-//! Native code of kernels (PTX, OpenCL C or a Rust function), which a device runs instead of the body.
+//! Native code of kernels (PTX, OpenCL C or a Rust function), which a device runs instead of the body, and
+//! matrix products, which a device may compute by a library of its vendor.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -16,7 +17,9 @@ use crate::expr::Geometry;
 /// 1. the function that [submits](Self::submit) launches;
 /// 2. the source text in the device's language: [`ptx`](Self::ptx) for CUDA, [`opencl_c`](Self::opencl_c) for
 ///    OpenCL;
-/// 3. the body. The device also runs the body if a view's elements are not contiguous or, in OpenCL, not in
+/// 3. a library of the device's vendor, if the kernel is a [matrix product](Self::multiply) for which the
+///    device has a library: cuBLAS for CUDA;
+/// 4. the body. The device also runs the body if a view's elements are not contiguous or, in OpenCL, not in
 ///    one buffer.
 ///
 /// The entry point of the source text receives these arguments, in this order:
@@ -49,6 +52,7 @@ pub struct Code {
     opencl_c: Option<Arc<str>>,
     shared_bytes: u32,
     submit: Option<Arc<Submit>>,
+    product: Option<MatrixProduct<u16>>,
 }
 
 /// A function that submits a launch to the driver's queue itself; see [`Code::submit`].
@@ -69,7 +73,8 @@ impl Code {
     ///
     /// # Safety
     /// In every launch of a kernel with this code, the code must accept the kernel's arguments, and must
-    /// terminate. The code may only read elements of views, and write elements that the body would write.
+    /// terminate. The code may only read elements of views, and write elements that the body would write. If
+    /// the code names a [product](Self::multiply), the body must compute this product.
     #[must_use]
     pub unsafe fn new(entry: &str) -> Self {
         Self { entry: entry.into(), ..Self::default() }
@@ -112,6 +117,17 @@ impl Code {
         Self { submit: Some(Arc::new(submit)), ..self }
     }
 
+    /// Declares that the body multiplies matrices, so that a device may call a library of its vendor instead.
+    /// `parameters` are the numbers of the kernel's parameters that describe the product.
+    ///
+    /// The kernel has at least three views, each with one field, `f32` or `f64`: the factors `a` and `b`, and
+    /// the product, whose rows are contiguous and start at the first element. The sums of a library may
+    /// differ from the body's in the last bits.
+    #[must_use]
+    pub fn multiply(self, parameters: MatrixProduct<u16>) -> Self {
+        Self { product: Some(parameters), ..self }
+    }
+
     /// The name of the entry point.
     #[must_use]
     pub fn entry(&self) -> &str {
@@ -128,6 +144,13 @@ impl Code {
     #[must_use]
     pub fn submission(&self) -> Option<&Submit> {
         self.submit.as_deref()
+    }
+
+    /// Returns the numbers of the parameters that describe the matrix product, if the body is
+    /// [one](Self::multiply).
+    #[must_use]
+    pub fn product(&self) -> Option<MatrixProduct<u16>> {
+        self.product
     }
 
     fn submit_address(&self) -> Option<*const ()> {
@@ -171,6 +194,7 @@ impl PartialEq for Code {
         let is_same = self.submit_address() == other.submit_address();
         is_same
             && (&self.entry, self.shared_bytes) == (&other.entry, other.shared_bytes)
+            && self.product == other.product
             && self.texts() == other.texts()
     }
 }
@@ -181,8 +205,29 @@ impl Hash for Code {
     fn hash<H: Hasher>(&self, state: &mut H) {
         // Hash only the lengths of the texts: each launch looks up its code, so hashing must be cheap.
         let lengths = self.texts().map(|text| text.map(|text| text.len()));
-        (&self.entry, lengths, self.submit_address()).hash(state);
+        (&self.entry, lengths, self.submit_address(), self.product).hash(state);
     }
+}
+
+/// The numbers that describe a product of two matrices, `a` and `b`: for [`Code::multiply`] the numbers of
+/// kernel parameters, and for a launch their values, which [`Launch::product`](super::Launch::product)
+/// returns.
+///
+/// ```
+/// use backend_api::kernel::{Code, MatrixProduct};
+/// // The first three parameters of the kernel are the extents, the next six describe the factors.
+/// let parameters = MatrixProduct { extents: [0, 1, 2], factors: [[3, 4, 5], [6, 7, 8]] };
+/// // SAFETY: no kernel has this code.
+/// let code = unsafe { Code::new("product") }.multiply(parameters);
+/// assert_eq!(code.product(), Some(parameters));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixProduct<T> {
+    /// The number of rows and of columns of the product, and the depth: the number of columns of `a`.
+    pub extents: [T; 3],
+    /// For each factor, `a` first: the index of its first element in its view, the distance of neighbours
+    /// along the depth, and the distance of neighbours along the product's rows (`a`) or columns (`b`).
+    pub factors: [[T; 3]; 2],
 }
 
 /// A launch with the driver's own handles, as the argument of the function of [`Code::submit`].

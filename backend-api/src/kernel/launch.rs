@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LaunchView, VerifiedKernel};
+use super::{LaunchView, MatrixProduct, Memory, Type, VerifiedKernel};
 use crate::HostSpan;
 use crate::expr::Geometry;
 
@@ -122,6 +122,39 @@ impl<'a> Launch<'a> {
     pub fn writes(&self, view: usize) -> bool {
         self.kernel.body().views.get(view).is_some_and(|view| view.access.is_written())
     }
+
+    /// Returns the matrix product that the launch computes, if its kernel [is one](super::Code::multiply),
+    /// and the type of the elements. Returns `None` if a view is not contiguous or has elements of another
+    /// type than `f32` or `f64`, if the product is empty, or if an element of it is outside of its view.
+    #[must_use]
+    pub fn product(&self) -> Option<(MatrixProduct<u64>, Type)> {
+        let numbers = self.kernel.code()?.product()?;
+        let value = |number: u16| self.params.get(usize::from(number)).copied();
+        let values = |[x, y, z]: [u16; 3]| Some([value(x)?, value(y)?, value(z)?]);
+        let [a, b] = numbers.factors.map(values);
+        let product = MatrixProduct { extents: values(numbers.extents)?, factors: [a?, b?] };
+        let [(a, of), (b, of_b), (c, of_c)] = [self.floats(0)?, self.floats(1)?, self.floats(2)?];
+        let [rows, columns, depth] = product.extents;
+        let is_inside = |[first, along, across]: [u64; 3], lines: u64, len: u64| {
+            let last = along.checked_mul(depth.checked_sub(1)?)?.checked_add(first)?;
+            Some(across.checked_mul(lines.checked_sub(1)?)?.checked_add(last)? < len)
+        };
+        let are_inside = is_inside(product.factors[0], rows, a)?
+            && is_inside(product.factors[1], columns, b)?
+            && rows.checked_mul(columns)? <= c;
+        (are_inside && of == of_b && of == of_c).then_some((product, of))
+    }
+
+    /// Returns the number and the type of the elements of a view, if they are contiguous floats.
+    fn floats(&self, view: usize) -> Option<(u64, Type)> {
+        let LaunchView::Run(elements) = self.views.get(view)? else { return None };
+        let [(0, Memory::Value(of @ (Type::F32 | Type::F64)))] =
+            self.kernel.body().views.get(view)?.fields[..]
+        else {
+            return None;
+        };
+        (elements.stride == u64::from(of.bytes())).then_some((elements.count, of))
+    }
 }
 
 /// Properties of a kernel that a device has compiled. A property is `None` if the driver does not report it.
@@ -139,4 +172,7 @@ pub struct KernelFacts {
     pub spilled_bytes: Option<u64>,
     /// The number of items in a group (thread block).
     pub group_len: Option<u32>,
+    /// The name of the vendor's library that the device calls instead of the kernel, such as `cuBLAS`. The
+    /// other properties are then `None`.
+    pub library: Option<&'static str>,
 }

@@ -45,8 +45,8 @@ pub(crate) fn run(
     foreign_error: &mut Option<Error>,
 ) -> DriverResult {
     let Planned { shape, bases, head, pitch, slab_bytes } = planned;
-    if let Some(code) = foreign::code_of(launch) {
-        return foreign::run(work, launch, code, &bases, report, foreign_error);
+    if foreign::run(work, launch, &bases, report, foreign_error)? {
+        return Ok(());
     }
     let core = work.core;
     let (gives_tables, threads, lanes) = (shape.gives_tables, shape.threads(), u64::from(shape.lanes));

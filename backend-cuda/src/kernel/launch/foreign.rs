@@ -1,4 +1,5 @@
-//! Kernels that the program provides itself: PTX text, or functions that submit work to a CUDA stream.
+//! Kernels that the program provides itself: PTX text, or functions that submit work to a CUDA stream. Matrix
+//! products by cuBLAS.
 
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use backend_api::{Error, Launch, LaunchView};
 
 use super::super::argument;
 use super::super::search::AnswerPlace;
+use crate::cublas::BlasProduct;
 use crate::driver::objects::LoadedKernel;
 use crate::driver::{DriverResult, StatusCode};
 use crate::host_memory::HostAddress;
@@ -22,13 +24,36 @@ pub(super) fn code_of<'a>(launch: &Launch<'a>) -> Option<&'a kernel::Code> {
     (code.submission().is_some() || code.texts()[0].is_some()).then_some(code)
 }
 
-/// Submits a launch with these start addresses of views. Stores an error of the program in `foreign_error`.
+/// Submits a launch, with these start addresses of views, to the program's own code or to cuBLAS. Returns
+/// false if the kernel must run instead. Stores an error of the program or of cuBLAS in `foreign_error`.
 pub(super) fn run(
+    work: &mut CudaSubmission<'_>,
+    launch: &Launch<'_>,
+    bases: &[u64],
+    report: HostAddress,
+    foreign_error: &mut Option<Error>,
+) -> DriverResult<bool> {
+    let is_done = match code_of(launch) {
+        Some(code) => run_code(work, launch, code, bases, foreign_error).map(|()| true)?,
+        None => multiply(work, launch, bases, foreign_error)?,
+    };
+    if is_done {
+        // No work-item can fail, so the report is zero.
+        let report = AnswerPlace::new(work, report, Report::BYTES)?;
+        // SAFETY: the report has this length.
+        unsafe {
+            work.stream().clear(report.address, Report::BYTES)?;
+            report.fetch(work, Report::BYTES)?;
+        }
+    }
+    Ok(is_done)
+}
+
+fn run_code(
     work: &mut CudaSubmission<'_>,
     launch: &Launch<'_>,
     code: &kernel::Code,
     bases: &[u64],
-    report: HostAddress,
     foreign_error: &mut Option<Error>,
 ) -> DriverResult {
     if let Some(submit) = code.submission() {
@@ -59,11 +84,39 @@ pub(super) fn run(
             work.stream().launch_of(loaded.function, blocks, group, &mut arguments)?;
         }
     }
-    let report = AnswerPlace::new(work, report, Report::BYTES)?;
-    // SAFETY: the report has this length.
-    unsafe {
-        work.stream().clear(report.address, Report::BYTES)?;
-        report.fetch(work, Report::BYTES)
+    Ok(())
+}
+
+/// Submits a launch to cuBLAS, if it multiplies matrices and the library can compute it.
+fn multiply(
+    work: &mut CudaSubmission<'_>,
+    launch: &Launch<'_>,
+    bases: &[u64],
+    foreign_error: &mut Option<Error>,
+) -> DriverResult<bool> {
+    let core = work.core;
+    let Some(product) = BlasProduct::of_launch(launch) else { return Ok(false) };
+    let Some(addresses) = product.addresses(bases).filter(|_| core.cublas.is_ready(&core.context)) else {
+        return Ok(false);
+    };
+    let workspace = match work.workspace() {
+        Err(StatusCode::OUT_OF_MEMORY) => return Ok(false),
+        workspace => workspace?,
+    };
+    // SAFETY: the elements of the product are inside their views, which were checked to be inside their
+    // memory. That memory lives until the ticket is done, and so does the workspace, which only this queue
+    // uses. The context is current during a submission.
+    let done =
+        unsafe { core.cublas.multiply((&core.context, work.stream()), workspace, &product, addresses) };
+    match done {
+        Ok(()) => Ok(true),
+        // The kernel overwrites all elements, so it can follow a product that was begun.
+        Err(status) if status.is_refusal() => Ok(false),
+        Err(status) => {
+            *foreign_error = Some(core.here(status.error("launch")));
+            // Return any error code: the caller then waits for all submitted work.
+            Err(StatusCode::INVALID_VALUE)
+        }
     }
 }
 
