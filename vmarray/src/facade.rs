@@ -192,7 +192,7 @@ pub mod matrix {
 
     #[doc(hidden)]
     pub use crate::ops::matmul::FactorTile;
-    pub use crate::ops::matmul::{MatMul, MatMulElement, Matrix};
+    pub use crate::ops::matmul::{MatMul, MatMulElement, MatMulRoute, Matrix};
 }
 
 pub mod nd {

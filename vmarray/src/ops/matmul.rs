@@ -1,7 +1,8 @@
 //! Matrix products of operands that may be larger than the memory of a device, or than RAM.
 //!
 //! [`tiles`] divides the result into tiles that fit into RAM, reads panels of both factors, and multiplies
-//! them. If one GPU stores both factors and the result, [`on_device`] multiplies them in place.
+//! them. If one GPU stores both factors and the result, [`on_device`] multiplies them in place, by a library
+//! of the GPU's vendor if the device has one, else by a kernel.
 //!
 //! In RAM the crate `gemm` multiplies floats and complex numbers. It was faster than `matrixmultiply` 0.3.11
 //! in all measurements of both, has kernels for AVX-512, and needs no compiler for C.
@@ -19,9 +20,10 @@ mod tiles;
 
 pub use element::{FactorTile, MatMulElement};
 pub use matrix::Matrix;
+pub use on_device::MatMulRoute;
 
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::view::{INTERNAL, Shape as _, Store as _, ViewMut};
+use crate::ops::view::{INTERNAL, Shape, Store as _, ViewMut};
 
 /// Matrix products of every [`ViewMut`] with two axes: arrays, boxes, and sections of arrays.
 ///
@@ -56,7 +58,10 @@ pub trait MatMul<'a>: ViewMut<'a, Index = [usize; 2], Element: MatMulElement> {
     /// [`with_progress`](crate::progress::with_progress) reports each panel, and can cancel the call.
     ///
     /// If one GPU stores both factors and the result, of `f32` or `f64`, and the result is a range of rows in
-    /// row-major order, then the GPU multiplies the matrices in place, and nothing passes through RAM.
+    /// row-major order, then the GPU multiplies the matrices in place, and nothing passes through RAM. An
+    /// NVIDIA GPU calls cuBLAS if the machine has version 12 or 13, and if the lines of the factors are
+    /// contiguous along an axis; sums of `f32` use no TF32. [`explain_matmul`](Self::explain_matmul) reports
+    /// the route.
     ///
     /// # Errors
     /// [`KernelShape`](ErrorKind::KernelShape) if the extents do not match,
@@ -70,17 +75,7 @@ pub trait MatMul<'a>: ViewMut<'a, Index = [usize; 2], Element: MatMulElement> {
     ) -> Result<()> {
         let (a, b) = (a.into(), b.into());
         let (store, shape) = self.parts();
-        let axes = shape.axes();
-        let ([m, k], [depth, n]) = (a.extents(), b.extents());
-        if axes[0] != m || depth != k || axes[1] != n {
-            let (argument, of) = if axes[0] == m { ("b", &b) } else { ("a", &a) };
-            let expected = if axes[0] == m { vec![k, axes[1]] } else { vec![axes[0], k] };
-            let (kernel, got) = ("matmul".into(), of.extents().to_vec());
-            let argument = argument.into();
-            return Err(
-                ErrorKind::KernelShape { kernel, place: String::new(), argument, expected, got }.into()
-            );
-        }
+        let [m, n] = checked_extents(&shape, &a, &b)?;
         if m == 0 || n == 0 {
             return Ok(());
         }
@@ -98,6 +93,48 @@ pub trait MatMul<'a>: ViewMut<'a, Index = [usize; 2], Element: MatMulElement> {
         }
         if on_device::multiply(self, &a, &b)? { Ok(()) } else { tiles::multiply(self, &a, &b) }
     }
+
+    /// Returns the route of a product by [`assign_matmul`](Self::assign_matmul), without computing it. The
+    /// call may load the vendor's library or compile the kernel, which takes some tenths of a second.
+    ///
+    /// ```
+    /// use vmarray::matrix::{MatMul, MatMulRoute};
+    /// use vmarray::prelude::*;
+    /// let a = NdArray::<i32, 2>::new([30, 30])?;
+    /// let product = NdArray::<i32, 2>::new([30, 30])?;
+    /// assert_eq!(product.explain_matmul(&a, &a)?, MatMulRoute::Ram); // GPUs multiply only floats.
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`KernelShape`](ErrorKind::KernelShape) if the extents do not match, and errors of devices.
+    fn explain_matmul<'f>(
+        self,
+        a: impl Into<Matrix<'f, Self::Element>>,
+        b: impl Into<Matrix<'f, Self::Element>>,
+    ) -> Result<MatMulRoute> {
+        let (a, b) = (a.into(), b.into());
+        checked_extents(&self.parts().1, &a, &b)?;
+        on_device::route(self, &a, &b)
+    }
+}
+
+/// Checks that the extents of factors and result match. Returns the numbers of rows and columns.
+fn checked_extents<T: MatMulElement>(
+    shape: &impl Shape<Index = [usize; 2]>,
+    a: &Matrix<'_, T>,
+    b: &Matrix<'_, T>,
+) -> Result<[usize; 2]> {
+    let axes = shape.axes();
+    let ([m, k], [depth, n]) = (a.extents(), b.extents());
+    if axes[0] == m && depth == k && axes[1] == n {
+        return Ok([m, n]);
+    }
+    let (argument, of) = if axes[0] == m { ("b", b) } else { ("a", a) };
+    let expected = if axes[0] == m { vec![k, axes[1]] } else { vec![axes[0], k] };
+    let (kernel, got) = ("matmul".into(), of.extents().to_vec());
+    let argument = argument.into();
+    Err(ErrorKind::KernelShape { kernel, place: String::new(), argument, expected, got }.into())
 }
 
 impl<'a, V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>> MatMul<'a> for V {}

@@ -42,6 +42,8 @@ mod launches;
 mod linear_groups;
 mod losses;
 mod many_arrays;
+#[cfg(feature = "matmul")]
+mod matrix_products;
 mod mixed;
 mod model;
 mod nd;

@@ -2,7 +2,7 @@
 //! queue. Unlike a kernel of the program, it needs no launch plan.
 
 use backend_api::LaunchView;
-use backend_api::kernel::{Body, Code, HostForm, InBounds, VerifiedKernel};
+use backend_api::kernel::{Body, Code, HostForm, InBounds, MatrixProduct, VerifiedKernel};
 use vmarray_kernel::launch::{LaunchVariant, host_form_of, lower_for};
 use vmarray_kernel::{GroupPart, Kernel, LoweredKernel, ParameterKind, ScalarSource};
 
@@ -88,6 +88,19 @@ impl LibraryKernel {
     /// [`Body::resident_groups`](backend_api::kernel::Body::resident_groups).
     pub fn with_resident_groups(self, groups: u32) -> Self {
         Self { kernel: self.kernel.with_resident_groups(groups), ..self }
+    }
+
+    /// Declares that the kernel multiplies matrices, so that a device may call a library of its vendor. The
+    /// first nine scalars are the extents and the factors of the [product](MatrixProduct).
+    pub fn with_product(self) -> Self {
+        let number = |value: usize| {
+            let is_value = |of: &LaunchScalar| matches!(of, LaunchScalar::Value(own) if *own == value);
+            self.params.iter().position(is_value).map_or(u16::MAX, |number| number as u16)
+        };
+        let [extents, a, b] = [[0, 1, 2], [3, 4, 5], [6, 7, 8]].map(|values| values.map(number));
+        // SAFETY: the code has no text and no function. The kernel multiplies matrices inside its views.
+        let code = unsafe { Code::new("") }.multiply(MatrixProduct { extents, factors: [a, b] });
+        Self { kernel: self.kernel.with_code(code), ..self }
     }
 
     /// Wraps a native kernel (PTX or OpenCL C). At a launch, the caller passes the kernel's scalars.

@@ -1,6 +1,7 @@
-//! Matrix products in place, on a GPU that stores both factors and the result. A work-group keeps tiles of
-//! the factors in its shared memory. Each work-item (GPU thread) keeps a block of sums in registers. After V.
-//! Volkov, J. Demmel, "Benchmarking GPUs to Tune Dense Linear Algebra", 2008.
+//! Matrix products in place, on a GPU that stores both factors and the result: by a library of its vendor, or
+//! by a kernel. In the kernel, a work-group keeps tiles of the factors in its shared memory. Each work-item
+//! (GPU thread) keeps a block of sums in registers. After V. Volkov, J. Demmel, "Benchmarking GPUs to Tune
+//! Dense Linear Algebra", 2008.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use backend_api::expr::Geometry;
 use backend_api::kernel::Report;
-use backend_api::{Device, HostSpan, Launch, LaunchView, Request, Ticket};
+use backend_api::{Device, Elements, HostBuffer, HostMemory, HostSpan, Launch, LaunchView, Request, Ticket};
 use vmarray_kernel::{Anywhere, At, Atomic, Float, Group, Shared, kernel};
 
 use super::element::MatMulElement;
@@ -158,7 +159,26 @@ pub(super) fn kernel_of(bytes: usize, [a, b]: [bool; 2]) -> &'static LibraryKern
         (_, true, true) => LibraryKernel::of::<multiply_tiles<f32, true, true, 4>>(),
     };
     // The sums of `f64` need the registers of a whole multiprocessor.
-    ALL[number].get_or_init(|| if bytes == 8 { kernel() } else { kernel().with_resident_groups(2) })
+    let tuned = || if bytes == 8 { kernel() } else { kernel().with_resident_groups(2) };
+    ALL[number].get_or_init(|| tuned().with_product())
+}
+
+/// The code that computes a matrix product.
+///
+/// ```
+/// use vmarray::matrix::MatMulRoute;
+/// let is_on_device = |route: MatMulRoute| route != MatMulRoute::Ram;
+/// assert!(is_on_device(MatMulRoute::Library("cuBLAS")) && is_on_device(MatMulRoute::Kernel));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MatMulRoute {
+    /// The processor multiplies tiles in RAM.
+    Ram,
+    /// The GPU that stores the matrices runs a kernel of this crate.
+    Kernel,
+    /// The GPU that stores the matrices runs the library of this name, such as `cuBLAS`.
+    Library(&'static str),
 }
 
 /// Multiplies two matrices on the GPU that stores them and the view. Returns false without a change if they
@@ -167,29 +187,8 @@ pub(super) fn multiply<'a, V>(view: V, a: &Matrix<'_, V::Element>, b: &Matrix<'_
 where
     V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>,
 {
-    let (store, shape) = view.parts();
-    let own = store.as_operand(INTERNAL);
-    let is_gpu = |own: &dyn OperandStore| own.devices().iter().all(|(device, _)| device.info().kind.is_gpu());
-    let is_for_kernel = V::Element::HAS_KERNEL && own.channel_count() == 1 && is_gpu(own);
-    let range = rows_in_order(&shape).filter(|_| is_for_kernel);
-    let (Some(range), Some(a_places), Some(b_places)) = (range, a.places(), b.places()) else {
-        return Ok(false);
-    };
-    let ([_, depth], [_, columns]) = (a.extents(), b.extents());
-    let striped = (a_places.striped(0, own), b_places.striped(1, own));
-    let (Some(of_a), Some(of_b)) = striped else { return Ok(false) };
-    let strides = [[a_places.strides[1], a_places.strides[0]], b_places.strides];
-    let change = ProductChange {
-        kernel: kernel_of(size_of::<V::Element>(), strides.map(|[along, _]| along == 1)),
-        factors: [of_a, of_b],
-        firsts: [a_places.operand.start, b_places.operand.start],
-        strides,
-        start: range.start,
-        columns,
-        depth,
-        failures: AtomicU64::new(0),
-    };
-    match store.as_target(INTERNAL).change(&[], &range, &change) {
+    let Some((change, range)) = ProductChange::new(view, a, b) else { return Ok(false) };
+    match view.parts().0.as_target(INTERNAL).change(&[], &range, &change) {
         Ok(()) => {
             debug_assert_eq!(
                 change.failures.into_inner(),
@@ -201,6 +200,38 @@ where
         Err(error) if error.device_error().is_some_and(is_unsupported) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the route of [`multiply`], without computing the product.
+pub(super) fn route<'a, V>(
+    view: V,
+    a: &Matrix<'_, V::Element>,
+    b: &Matrix<'_, V::Element>,
+) -> Result<MatMulRoute>
+where
+    V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>,
+{
+    let (product, (store, _)) = (ProductChange::new(view, a, b), view.parts());
+    let pager = store.as_operand(INTERNAL).pager();
+    let (Some((change, range)), Some(pager)) = (product, pager) else { return Ok(MatMulRoute::Ram) };
+    let (channel, stride) = (&pager.channels()[0], size_of::<V::Element>() as u64);
+    let start = channel.slot_memory().plus(range.start as u64 * stride);
+    let columns = [Elements { start, count: range.len() as u64, stride }];
+    let run = Run { columns: &columns, geometry: Geometry::plain(range.start as u64) };
+    let (device, bytes) = (channel.device(), Report::BYTES as usize);
+    let report = HostBuffer::new(device, bytes, HostMemory::Pageable)?;
+    let found = change.with(run, report.at(0), |launch| {
+        match device.prepare(&[Request::Launch(launch)]) {
+            Err(error) if is_unsupported(&error) => return Ok(MatMulRoute::Ram),
+            prepared => prepared?,
+        }
+        match device.kernel_facts(launch) {
+            // The device has prepared the launch, but does not report its properties.
+            Err(error) if is_unsupported(&error) => Ok(MatMulRoute::Kernel),
+            facts => Ok(facts?.library.map_or(MatMulRoute::Kernel, MatMulRoute::Library)),
+        }
+    });
+    Ok(found?)
 }
 
 impl<'a> MatrixPlaces<'a> {
@@ -226,7 +257,39 @@ struct ProductChange<'a> {
     failures: AtomicU64,
 }
 
-impl ProductChange<'_> {
+impl<'f> ProductChange<'f> {
+    /// Returns the product and the range of its result. Returns `None` if one GPU does not store the view and
+    /// both factors, or if there is no kernel for them.
+    fn new<'a, V>(
+        view: V,
+        a: &'f Matrix<'_, V::Element>,
+        b: &'f Matrix<'_, V::Element>,
+    ) -> Option<(Self, Range<usize>)>
+    where
+        V: ViewMut<'a, Index = [usize; 2], Element: MatMulElement>,
+    {
+        let (store, shape) = view.parts();
+        let own = store.as_operand(INTERNAL);
+        let mut devices = own.devices().into_iter().map(|(device, _)| device.info().kind.is_gpu());
+        if !V::Element::HAS_KERNEL || own.channel_count() != 1 || !devices.all(|is_gpu| is_gpu) {
+            return None;
+        }
+        let (range, a_places, b_places) = (rows_in_order(&shape)?, a.places()?, b.places()?);
+        let ([_, depth], [_, columns]) = (a.extents(), b.extents());
+        let strides = [[a_places.strides[1], a_places.strides[0]], b_places.strides];
+        let change = Self {
+            kernel: kernel_of(size_of::<V::Element>(), strides.map(|[along, _]| along == 1)),
+            factors: [a_places.striped(0, own)?, b_places.striped(1, own)?],
+            firsts: [a_places.operand.start, b_places.operand.start],
+            strides,
+            start: range.start,
+            columns,
+            depth,
+            failures: AtomicU64::new(0),
+        };
+        Some((change, range))
+    }
+
     fn with<R>(
         &self,
         run: Run<'_>,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use backend_api::kernel::Space;
 use backend_api::wrap::{Fault, Operation, SplitMix64};
-use backend_api::{DeviceKind, ErrorKind as DeviceErrorKind};
+use backend_api::{BufferHandle, DeviceKind, Elements, ErrorKind as DeviceErrorKind, LaunchView};
 use vmarray_conformance::wrap::Faulty;
 
 use super::tiles::TileSizes;
-use super::{MatMul as _, MatMulElement, Matrix};
+use super::{MatMul as _, MatMulElement, MatMulRoute, Matrix};
 use crate::base::error::ErrorKind;
 use crate::ops::sort::CardModel;
 use crate::prelude::*;
@@ -195,8 +195,24 @@ fn a_gpu_multiplies_in_place() {
             super::on_device::multiply(&product, &a, &b).unwrap()
         };
         assert!(found, "the kernel runs");
+        assert_eq!(product.explain_matmul(&new([m, k]), &new([k, n])).unwrap(), MatMulRoute::Kernel);
         let expected = expected([m, k, n], &of_a, &of_b, 0.0, |sum, x, y| sum + x * y);
         assert_eq!(product.to_vec(..).unwrap(), expected, "{m} x {k} x {n}");
+    }
+}
+
+#[test]
+fn a_library_finds_the_numbers_of_a_product() {
+    for (bytes, along) in [4, 8].iter().flat_map(|bytes| (0..4).map(move |along| (*bytes, along))) {
+        let kernel = super::on_device::kernel_of(bytes, [along & 1 != 0, along & 2 != 0]);
+        let values: Vec<u64> = (100..109).collect();
+        let memory = BufferHandle::unique();
+        let none = Elements { start: memory.at(0), count: 0, stride: 4 };
+        let params = kernel.params(&values, &[LaunchView::Run(none); 3], 256);
+        let product = kernel.kernel().code().and_then(|code| code.product()).expect("a product");
+        let values = |numbers: [u16; 3]| numbers.map(|number| params[usize::from(number)]);
+        assert_eq!(values(product.extents), [100, 101, 102]);
+        assert_eq!(product.factors.map(values), [[103, 104, 105], [106, 107, 108]]);
     }
 }
 

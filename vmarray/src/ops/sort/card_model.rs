@@ -147,9 +147,8 @@ unsafe impl Device for CardModel {
 
     fn submit(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let Request::Launch(launch) = request else { return self.inner.submit(queue, request) };
-        let Some(entry) =
-            launch.kernel.code().map(Code::entry).filter(|_| !self.info.takes(CodeLanguage::OpenClC))
-        else {
+        let is_run = |code: &&Code| code.product().is_none() && !self.info.takes(CodeLanguage::OpenClC);
+        let Some(entry) = launch.kernel.code().filter(is_run).map(Code::entry) else {
             return self.inner.submit(queue, request);
         };
         if entry == "scan_of" {
