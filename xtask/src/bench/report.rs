@@ -5,7 +5,7 @@ use super::results::{Role, Row};
 use std::fmt::Write;
 
 /// The name and the description of each contender: the array, other software, and limits.
-pub const CONTENDERS: [(&str, &str); 28] = [
+pub const CONTENDERS: [(&str, &str); 29] = [
     ("ours", "the array, or the source"),
     ("bus", "long copies between host memory and all devices, without an array"),
     ("batched", "copies of that length between scattered places, 256 a call"),
@@ -33,6 +33,7 @@ pub const CONTENDERS: [(&str, &str); 28] = [
         "plain writes by as many threads to a file that has room, which the system begins to store at once",
     ),
     ("nvcc", "the same kernel, written by hand in CUDA C"),
+    ("own-kernel", "the crate's kernel, in place of cuBLAS"),
     ("managed", "CUDA's managed memory"),
     ("peer", "the program that `--peer` names"),
     ("advised", "settings as the devices' profiles advise"),

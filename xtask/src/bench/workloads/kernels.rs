@@ -9,6 +9,7 @@ use crate::bench::suite::{Bench, size};
 use anyhow::{Result, bail, ensure};
 use std::sync::Arc;
 use vmarray::bytemuck::{Pod, Zeroable};
+use vmarray::cuda::{CudaDevice, CudaOptions};
 use vmarray::device::wrap::SplitMix64;
 use vmarray::device::{Device, DeviceKind};
 use vmarray::host::HostDevice;
@@ -407,7 +408,7 @@ fn matrices<const N: usize>(bench: &mut Bench, stage: &Stage) -> Result<()> {
 }
 
 /// The product of two square matrices of the library, [`MatMul`](vmarray::matrix::MatMul), after a comparison
-/// of some elements with sums in `f64`.
+/// of some elements with sums in `f64`. If the GPU calls cuBLAS, measures the crate's own kernel, too.
 fn library_product<T: MatMulElement + Into<f64>>(
     bench: &mut Bench,
     stage: &Stage,
@@ -420,25 +421,45 @@ fn library_product<T: MatMulElement + Into<f64>>(
     }
     let mut random = SplitMix64::new(n as u64);
     let values: Vec<T> = (0..n * n + 1).map(|_| of(random.index(2001) as f32 / 1000.0 - 1.0)).collect();
-    let [a, b] = [&values[..n * n], &values[1..]].map(|values| -> Result<_> {
-        let array = stage.array(n * n, values)?;
-        array.write(0, values)?;
-        Ok(NdArray::from_elements(array, [n, n])?)
-    });
-    let (a, b) = (a?, b?);
-    let c = NdArray::from_elements(stage.array(n * n, &[of(0.0)])?, [n, n])?;
+    let matrices = |device: &Arc<AnyDevice>| -> Result<_> {
+        let [a, b] = [&values[..n * n], &values[1..]].map(|values| -> Result<_> {
+            let array = stage.array_on(device, n * n, values)?;
+            array.write(0, values)?;
+            Ok(NdArray::from_elements(array, [n, n])?)
+        });
+        Ok([a?, b?, NdArray::from_elements(stage.array_on(device, n * n, &[of(0.0)])?, [n, n])?])
+    };
     let amount = 2.0 * (n as f64).powi(3);
-    let ours = || calls(1, amount, || Ok(c.assign_matmul(&a, &b)?));
-    let by_hand = || bail!("{what}: there is no kernel written by hand");
-    compare(bench, &what, Unit::GigaPerSecond, false, ours, by_hand)?;
-    for _ in 0..1000 {
-        let [row, column] = [0, 0].map(|_| random.index(n));
-        let product = |k: usize| -> f64 { values[row * n + k].into() * values[1 + k * n + column].into() };
-        let expected: f64 = (0..n).map(product).sum();
-        let found: f64 = c.get([row, column])?.into();
-        ensure!((found - expected).abs() < 0.02, "{what} [{row}, {column}]: {found}, not {expected}");
+    let multiply = |[a, b, c]: &[NdArray<T, 2>; 3]| calls(1, amount, || Ok(c.assign_matmul(a, b)?));
+    let ours = matrices(&stage.device)?;
+    println!("{what}: {:?}", ours[2].explain_matmul(&ours[0], &ours[1])?);
+    let by_kernel = without_cublas(&stage.device)?.map(|device| matrices(&device)).transpose()?;
+    bench.row(format!("kernels/{what}"), Unit::GigaPerSecond, |_, row: &mut Row| {
+        let mut contenders: Vec<Contender<'_>> = Vec::new();
+        let mut own = || multiply(&ours);
+        contenders.push(("ours", Role::Ours, &mut own));
+        let mut by_kernel = by_kernel.as_ref().map(|matrices| || multiply(matrices));
+        contenders.extend(by_kernel.as_mut().map(|run| ("own-kernel", Role::Alternative, run as _)));
+        row.measure_in_turn(&mut contenders)
+    })?;
+    for c in std::iter::once(&ours).chain(&by_kernel).map(|[.., c]| c) {
+        for _ in 0..1000 {
+            let [row, column] = [0, 0].map(|_| random.index(n));
+            let product =
+                |k: usize| -> f64 { values[row * n + k].into() * values[1 + k * n + column].into() };
+            let expected: f64 = (0..n).map(product).sum();
+            let found: f64 = c.get([row, column])?.into();
+            ensure!((found - expected).abs() < 0.02, "{what} [{row}, {column}]: {found}, not {expected}");
+        }
     }
     Ok(())
+}
+
+/// Opens an NVIDIA GPU a second time, without cuBLAS.
+fn without_cublas(device: &AnyDevice) -> Result<Option<Arc<AnyDevice>>> {
+    let AnyDevice::Cuda(device) = device else { return Ok(None) };
+    let again = CudaDevice::open_with(device.card().index, &CudaOptions::new().without_cublas())?;
+    Ok(Some(Arc::new(again.into())))
 }
 
 /// Measures the launch of a kernel that does almost no work, and the wait for it.
