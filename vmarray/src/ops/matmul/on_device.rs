@@ -21,26 +21,29 @@ use crate::ops::launch::StripedArgument;
 use crate::ops::sort::is_unsupported;
 use crate::ops::view::{INTERNAL, Store as _, StoreMut as _, StoredBox, ViewMut};
 
-/// Number of work-items in a group, and side length of its tile of the result.
-const ITEMS: usize = 256;
+/// Number of columns of a group's tile of the result. The number of rows is a parameter of the kernel.
 const TILE: usize = 128;
+/// Number of rows of a tile of `f64`, 64 or 128. An item uses about 250 registers, so a multiprocessor holds
+/// two groups of 128 items (64 rows), or one of 256.
+const F64_ROWS: usize = 128;
 /// Number of columns of `a` and rows of `b` that group memory holds at a time (a step).
 const STEP: usize = 8;
 /// Size of a step in group memory, in elements. Lines are `TILE + W` elements apart; `W` elements have 16
 /// bytes. The padding avoids bank conflicts.
 const ROOM: usize = STEP * (TILE + 4);
-/// Number of elements of a step that a work-item loads.
-const EACH: usize = TILE * STEP / ITEMS;
 /// Side length of the square of sums that a work-item computes.
 const BLOCK: usize = 8;
-/// Number of work-items along each axis of a tile.
+/// Number of work-items along the rows of a tile.
 const ACROSS: usize = TILE / BLOCK;
+/// Number of elements of `a`, and of `b` with a tile of `f64`, that a work-item loads in a step.
+const EACH: usize = STEP * BLOCK / ACROSS;
+const F64_EACH: usize = TILE * STEP / items(F64_ROWS);
 
 /// Returns the location of a work-item's first element in a step: its number in a line, and the number of the
-/// line. A work-item loads neighbours along `k` if these are contiguous, otherwise every second `k`.
+/// line. A work-item loads `N` neighbours along `k` if these are contiguous, otherwise `N` equidistant ones.
 #[kernel(crate = vmarray_kernel)]
-fn own_place<const ALONG: bool>(t: usize) -> (usize, usize) {
-    if ALONG { (t % (STEP / EACH) * EACH, t / (STEP / EACH)) } else { (t / TILE, t % TILE) }
+fn own_place<const ALONG: bool, const LINES: usize, const N: usize>(t: usize) -> (usize, usize) {
+    if ALONG { (t % (STEP / N) * N, t / (STEP / N)) } else { (t / LINES, t % LINES) }
 }
 
 /// Kernel function: returns element `k` of a line of a factor, or zero past the end of `k`.
@@ -53,16 +56,30 @@ fn at_edge<T: Float + Atomic>(of: &Anywhere<T>, line: usize, k: usize, stride: u
     value
 }
 
+/// Kernel function: stores the elements that a work-item has loaded in group memory, whose lines are `pitch`
+/// elements apart.
+#[kernel(crate = vmarray_kernel)]
+fn store_step<T: Float + Atomic, const N: usize>(
+    next: [T; N],
+    first: usize,
+    pitch: usize,
+    into: &Group<T, ROOM>,
+) {
+    for i in 0..N {
+        into.set(first + i * pitch, next[i]);
+    }
+}
+
 /// Kernel function: stores a work-item's sums, whose first one has the given row and column.
 #[kernel(crate = vmarray_kernel)]
-fn store_sums<T: Float + Atomic, const W: usize>(
+fn store_sums<T: Float + Atomic, const W: usize, const ROWS: usize>(
     sums: [[T; BLOCK]; BLOCK],
     first: (usize, usize),
     ends: (usize, usize),
     c: &Shared<T>,
 ) {
     for i in 0..BLOCK {
-        let row = first.0 + i % W + i / W * (ACROSS * W);
+        let row = first.0 + i % W + i / W * (ROWS / BLOCK * W);
         for j in 0..BLOCK {
             let column = first.1 + j % W + j / W * (ACROSS * W);
             if row < ends.0 && column < ends.1 {
@@ -73,13 +90,23 @@ fn store_sums<T: Float + Atomic, const W: usize>(
 }
 
 /// Kernel: multiplies two matrices. A factor has the index of its first element, and the distances of
-/// neighbours along `k` and across `k`. A group computes one tile of the result, in row-major order.
-#[kernel(crate = vmarray_kernel, group = ITEMS)]
-fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool, const W: usize>(
+/// neighbours along `k` and across `k`. A group computes one tile of the result, in row-major order, with
+/// `R` rows. An item loads `N` elements of `b` in a step. `A` and `B` are true if the factors are contiguous
+/// along `k`.
+///
+/// Lines past the edge repeat the last line; their sums are not stored. Each iteration loads a step and
+/// multiplies the step before, so that loads and products overlap.
+#[kernel(crate = vmarray_kernel, group = items(R))]
+fn product<
+    T: Float + Atomic,
+    const A: bool,
+    const B: bool,
+    const W: usize,
+    const R: usize,
+    const N: usize,
+>(
     at: At<1>,
-    rows: usize,
-    columns: usize,
-    depth: usize,
+    (rows, columns, depth): (usize, usize, usize),
     (a_first, a_strides): (usize, (usize, usize)),
     (b_first, b_strides): (usize, (usize, usize)),
     a: &Anywhere<T>,
@@ -88,30 +115,31 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool, c
     of_a: &Group<T, ROOM>,
     of_b: &Group<T, ROOM>,
 ) {
-    let t = at.in_group();
-    let across = (columns + TILE - 1) / TILE;
-    let (row, column) = (at.group() / across * TILE, at.group() % across * TILE);
+    let (t, across) = (at.in_group(), (columns + TILE - 1) / TILE);
+    let (row, column) = (at.group() / across * R, at.group() % across * TILE);
     let (y, x) = (t / ACROSS * W, t % ACROSS * W);
-    // Lines past the edge repeat the last line; their sums are not stored.
-    let (a_k, a_line) = own_place::<A_ALONG>(t);
+    let (a_k, a_line) = own_place::<A, R, EACH>(t);
     let a_line_at = a_first + (row + a_line).min(rows - 1) * a_strides.1;
-    let (b_k, b_line) = own_place::<B_ALONG>(t);
+    let (b_k, b_line) = own_place::<B, TILE, N>(t);
     let b_line_at = b_first + (column + b_line).min(columns - 1) * b_strides.1;
-    let (a_step, a_stride) = if A_ALONG { (1, 1) } else { (ITEMS / TILE, a_strides.0) };
-    let (b_step, b_stride) = if B_ALONG { (1, 1) } else { (ITEMS / TILE, b_strides.0) };
+    let (a_step, a_stride) = if A { (1, 1) } else { (STEP / EACH, a_strides.0) };
+    let (b_step, b_stride) = if B { (1, 1) } else { (STEP / N, b_strides.0) };
     let mut sums = [[T::ZERO; BLOCK]; BLOCK];
-    let (mut next_a, mut next_b) = ([T::ZERO; EACH], [T::ZERO; EACH]);
+    let (mut next_a, mut next_b) = ([T::ZERO; EACH], [T::ZERO; N]);
     let (mut from, mut a_at, mut b_at) = (0, a_line_at + a_k * a_stride, b_line_at + b_k * b_stride);
-    // Each iteration loads a step and multiplies the step before, so that loads and products overlap.
     while from < depth + STEP {
         if from + STEP <= depth {
             for i in 0..EACH {
                 next_a[i] = a[a_at + i * a_step * a_stride];
+            }
+            for i in 0..N {
                 next_b[i] = b[b_at + i * b_step * b_stride];
             }
         } else {
             for i in 0..EACH {
                 next_a[i] = at_edge(a, a_line_at, from + a_k + i * a_step, a_stride, depth);
+            }
+            for i in 0..N {
                 next_b[i] = at_edge(b, b_line_at, from + b_k + i * b_step, b_stride, depth);
             }
         }
@@ -119,10 +147,9 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool, c
         b_at += STEP * b_stride;
         if from > 0 {
             for k in 0..STEP {
-                let mut of_row = [T::ZERO; BLOCK];
-                let mut of_column = [T::ZERO; BLOCK];
+                let (mut of_row, mut of_column) = ([T::ZERO; BLOCK], [T::ZERO; BLOCK]);
                 for i in 0..BLOCK {
-                    of_row[i] = of_a[k * (TILE + W) + y + i % W + i / W * (ACROSS * W)];
+                    of_row[i] = of_a[k * (R + W) + y + i % W + i / W * (R / BLOCK * W)];
                     of_column[i] = of_b[k * (TILE + W) + x + i % W + i / W * (ACROSS * W)];
                 }
                 for i in 0..BLOCK {
@@ -133,14 +160,22 @@ fn multiply_tiles<T: Float + Atomic, const A_ALONG: bool, const B_ALONG: bool, c
             }
         }
         barrier();
-        for i in 0..EACH {
-            of_a.set((a_k + i * a_step) * (TILE + W) + a_line, next_a[i]);
-            of_b.set((b_k + i * b_step) * (TILE + W) + b_line, next_b[i]);
-        }
+        store_step::<T, EACH>(next_a, a_k * (R + W) + a_line, a_step * (R + W), of_a);
+        store_step::<T, N>(next_b, b_k * (TILE + W) + b_line, b_step * (TILE + W), of_b);
         barrier();
         from += STEP;
     }
-    store_sums::<T, W>(sums, (row + y, column + x), (rows, columns), c);
+    store_sums::<T, W, R>(sums, (row + y, column + x), (rows, columns), c);
+}
+
+/// Returns the number of rows of a tile of floats with 4 or 8 bytes.
+fn tile_rows(bytes: usize) -> usize {
+    if bytes == 8 { F64_ROWS } else { TILE }
+}
+
+/// Returns the number of work-items of a group whose tile has this number of rows.
+const fn items(rows: usize) -> usize {
+    rows / BLOCK * ACROSS
 }
 
 /// Returns the kernel for factors of 4-byte or 8-byte floats. A flag is true if its factor is contiguous
@@ -149,17 +184,18 @@ pub(super) fn kernel_of(bytes: usize, [a, b]: [bool; 2]) -> &'static LibraryKern
     static ALL: [OnceLock<LibraryKernel>; 8] = [const { OnceLock::new() }; 8];
     let number = usize::from(a) + 2 * usize::from(b) + if bytes == 8 { 4 } else { 0 };
     let kernel = || match (bytes, a, b) {
-        (8, false, false) => LibraryKernel::of::<multiply_tiles<f64, false, false, 2>>(),
-        (8, true, false) => LibraryKernel::of::<multiply_tiles<f64, true, false, 2>>(),
-        (8, false, true) => LibraryKernel::of::<multiply_tiles<f64, false, true, 2>>(),
-        (8, true, true) => LibraryKernel::of::<multiply_tiles<f64, true, true, 2>>(),
-        (_, false, false) => LibraryKernel::of::<multiply_tiles<f32, false, false, 4>>(),
-        (_, true, false) => LibraryKernel::of::<multiply_tiles<f32, true, false, 4>>(),
-        (_, false, true) => LibraryKernel::of::<multiply_tiles<f32, false, true, 4>>(),
-        (_, true, true) => LibraryKernel::of::<multiply_tiles<f32, true, true, 4>>(),
+        (8, false, false) => LibraryKernel::of::<product<f64, false, false, 2, F64_ROWS, F64_EACH>>(),
+        (8, true, false) => LibraryKernel::of::<product<f64, true, false, 2, F64_ROWS, F64_EACH>>(),
+        (8, false, true) => LibraryKernel::of::<product<f64, false, true, 2, F64_ROWS, F64_EACH>>(),
+        (8, true, true) => LibraryKernel::of::<product<f64, true, true, 2, F64_ROWS, F64_EACH>>(),
+        (_, false, false) => LibraryKernel::of::<product<f32, false, false, 4, TILE, EACH>>(),
+        (_, true, false) => LibraryKernel::of::<product<f32, true, false, 4, TILE, EACH>>(),
+        (_, false, true) => LibraryKernel::of::<product<f32, false, true, 4, TILE, EACH>>(),
+        (_, true, true) => LibraryKernel::of::<product<f32, true, true, 4, TILE, EACH>>(),
     };
-    // The sums of `f64` need the registers of a whole multiprocessor.
-    let tuned = || if bytes == 8 { kernel() } else { kernel().with_resident_groups(2) };
+    // 256 work-items with sums of `f64` need the registers of a whole multiprocessor.
+    let is_alone = items(tile_rows(bytes)) == 256 && bytes == 8;
+    let tuned = || if is_alone { kernel() } else { kernel().with_resident_groups(2) };
     ALL[number].get_or_init(|| tuned().with_product())
 }
 
@@ -303,7 +339,8 @@ impl<'f> ProductChange<'f> {
         let values =
             [rows, columns, self.depth, a, a_strides[0], a_strides[1], b, b_strides[0], b_strides[1]];
         let values = values.map(|value| value as u64);
-        let items = (rows.div_ceil(TILE) * columns.div_ceil(TILE) * ITEMS) as u64;
+        let height = tile_rows(self.factors[0].view().stride() as usize);
+        let items = (rows.div_ceil(height) * columns.div_ceil(TILE) * items(height)) as u64;
         let views = [self.factors[0].view(), self.factors[1].view(), LaunchView::Run(run.columns[0])];
         let params = self.kernel.params(&values, &views, items);
         let new = Launch::new(self.kernel.kernel(), items, Geometry::plain(0), report);
