@@ -239,6 +239,20 @@ impl VerifiedKernel {
         self.0.is_unchecked
     }
 
+    /// Returns true if a device must set an array of a group, by its index, to zero before the items run. A
+    /// kernel [without bounds checks](Self::without_bounds_checks) writes each element before it reads it,
+    /// except in arrays that it changes by atomics.
+    #[must_use]
+    pub fn starts_zeroed(&self, array: usize) -> bool {
+        let mut starts_zeroed = !self.is_unchecked();
+        self.body().operations(|_, op| {
+            let changes =
+                |place: Place| matches!(place, Place::Array { array: of, .. } if usize::from(of) == array);
+            starts_zeroed |= matches!(op, Op::Atomic { place, .. } if changes(*place));
+        });
+        starts_zeroed
+    }
+
     /// Returns the native code for devices, if the kernel has any.
     #[must_use]
     pub fn code(&self) -> Option<&Code> {

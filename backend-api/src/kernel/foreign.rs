@@ -158,7 +158,7 @@ impl Code {
     }
 }
 
-/// The promise that all launches of one kernel stay in bounds, for
+/// The promise that all launches of one kernel stay in bounds and write group memory before they read it, for
 /// [`VerifiedKernel::without_bounds_checks`](super::VerifiedKernel::without_bounds_checks).
 ///
 /// ```
@@ -176,7 +176,9 @@ impl InBounds {
     ///
     /// # Safety
     /// In every launch of the kernel, each index must be inside of its view or array, and the items must fill
-    /// whole groups. The launching code ensures this. An index out of bounds is undefined behaviour.
+    /// whole groups. The launching code ensures this. An index out of bounds is undefined behaviour. The
+    /// items must write each element of a group's array before an item reads it, unless the kernel changes
+    /// the array by atomics; otherwise the item reads any bits.
     #[must_use]
     pub unsafe fn promise() -> Self {
         Self(())

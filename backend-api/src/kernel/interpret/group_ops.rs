@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::state::{self, ItemState, LaunchState, arrays_of};
+use super::state::{self, ItemState, LaunchState};
 use super::views::Views;
 use crate::Result;
 use crate::kernel::{Access, Body, Op, Reg, Report, Space, SubgroupOp};
@@ -153,7 +153,7 @@ impl<V: Views> Together<'_, V> {
     fn start(&mut self, group: u64) {
         self.state.group = group;
         self.state.clock.begin();
-        self.state.shared = arrays_of(self.state.body, Space::Group);
+        self.state.shared.clone_from(&self.state.initial);
         let first = group * self.items.len() as u64;
         for (number, item) in (first..).zip(&mut self.items) {
             item.start(number, number - first, number < self.state.launch.items);

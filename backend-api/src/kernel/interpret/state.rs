@@ -158,8 +158,9 @@ pub(super) struct LaunchState<'s, V> {
     pub(super) body: &'s Body,
     pub(super) flat: &'s FlatBody<'s>,
     pub(super) views: &'s mut V,
-    /// The elements of each array of the current group.
+    /// The elements of each array of the current group, and those with which a group starts.
     pub(super) shared: Vec<Vec<u64>>,
+    pub(super) initial: Vec<Vec<u64>>,
     pub(super) group: u64,
     pub(super) clock: LoopClock<'s>,
     /// The report of the item that exceeded the time limit. If it is set, no item continues.
@@ -169,14 +170,21 @@ pub(super) struct LaunchState<'s, V> {
 impl<'s, V: Views> LaunchState<'s, V> {
     pub(super) fn new(launch: &'s Interpreter<'s>, flat: &'s FlatBody<'s>, views: &'s mut V) -> Self {
         let (body, clock) = (launch.kernel.body(), LoopClock::new(launch.limit));
-        Self { launch, body, flat, views, shared: Vec::new(), group: 0, clock, over: None }
+        let mut initial = arrays_of(body, Space::Group);
+        for (number, (array, decl)) in initial.iter_mut().zip(&body.arrays).enumerate() {
+            if decl.space == Space::Group && !launch.kernel.starts_zeroed(number) {
+                // A kernel that reads an element before writing it then computes wrong results.
+                array.fill(if decl.of == Type::Bool { 1 } else { u64::MAX >> (64 - 8 * decl.of.bytes()) });
+            }
+        }
+        Self { launch, body, flat, views, shared: Vec::new(), initial, group: 0, clock, over: None }
     }
 
     /// Runs a group: each item up to its next barrier, then all of them from there, until all have ended.
     pub(super) fn group(&mut self, group: u64, items: &mut [ItemState]) -> Result<()> {
         self.group = group;
         self.clock.begin();
-        self.shared = arrays_of(self.body, Space::Group);
+        self.shared.clone_from(&self.initial);
         let first = group * items.len() as u64;
         for (lane, item) in items.iter_mut().enumerate() {
             let number = first + lane as u64;

@@ -70,7 +70,8 @@ impl LibraryKernel {
         };
         let params = lowered.scalars.iter().map(scalar).collect();
         // SAFETY: the library launches whole groups over views that contain all elements that its kernels
-        // name. The reference device, which checks each index, runs the same launches in tests.
+        // name, and the kernels write group memory before they read it. The reference device, which checks
+        // each index and starts group memory with ones, runs the same launches in tests.
         let in_bounds = unsafe { InBounds::promise() };
         let mut kernel = match VerifiedKernel::new(lowered.body) {
             Ok(kernel) => kernel.named(lowered.name).without_bounds_checks(in_bounds),
@@ -107,6 +108,11 @@ impl LibraryKernel {
     pub fn native(kernel: VerifiedKernel) -> Self {
         let params = (0..kernel.body().params.len()).map(LaunchScalar::Value).collect();
         Self { kernel, params }
+    }
+
+    /// Selects the scalars of a native kernel from the caller's values, by their indices.
+    pub fn with_values(self, indices: &[usize]) -> Self {
+        Self { params: indices.iter().copied().map(LaunchScalar::Value).collect(), ..self }
     }
 
     pub fn kernel(&self) -> &VerifiedKernel {

@@ -36,7 +36,7 @@ impl CardModel {
     }
 
     /// Creates a simulated GPU without forward progress. It interprets the sort's kernels in RAM.
-    fn without_progress() -> Self {
+    pub(crate) fn without_progress() -> Self {
         let mut card = Self::new();
         card.info.forward_progress = false;
         card
@@ -102,26 +102,6 @@ fn run(entry: &str, views: &mut [Vec<u64>], strides: &[u64], params: &[u64]) {
             }
             views[3] = next;
         }
-        "sum_up_of" => {
-            let mut sum = 0_u64;
-            for word in &mut views[0] {
-                let before = sum;
-                sum = sum.wrapping_add(*word);
-                *word = if params[1] == 1 { before } else { sum };
-            }
-            views[1][1] = sum;
-        }
-        "list_starts_of" | "list_distinct_of" => {
-            let begins = |at: &usize| *at == 0 || views[0][*at] != views[0][*at - 1];
-            let starts: Vec<usize> = (0..params[0] as usize).filter(begins).collect();
-            let mut listed: Vec<u64> = starts.iter().map(|at| views[0][*at]).collect();
-            if entry == "list_starts_of" {
-                listed = starts.iter().map(|at| *at as u64).chain([params[0]]).collect();
-            }
-            let room = listed.len().min(params[1] as usize);
-            views[1][..room].copy_from_slice(&listed[..room]);
-            views[2][1] = starts.len() as u64;
-        }
         other => panic!("the tested sorts do not use the kernel {other}"),
     }
 }
@@ -151,9 +131,6 @@ unsafe impl Device for CardModel {
         let Some(entry) = launch.kernel.code().filter(is_run).map(Code::entry) else {
             return self.inner.submit(queue, request);
         };
-        if entry == "scan_of" {
-            return Err(backend_api::Error::new(DeviceErrorKind::Unsupported, "launch"));
-        }
         let strides: Vec<u64> = launch.views.iter().map(kernel::LaunchView::stride).collect();
         let mut views = Vec::new();
         for view in launch.views {
@@ -271,12 +248,13 @@ fn kernels_of_sorts_are_interpreted_on_a_card_without_progress() {
 
 #[test]
 fn runs_and_prefix_sums_are_found_on_cards() {
-    find_runs_and_prefix_sums(&Arc::new(CardModel::new()));
+    find_runs_and_prefix_sums(&Arc::new(CardModel::new()), 3);
+    find_runs_and_prefix_sums(&Arc::new(CardModel::without_progress()), 5);
 }
 
-fn find_runs_and_prefix_sums(device: &Arc<CardModel>) {
+fn find_runs_and_prefix_sums(device: &Arc<CardModel>, step: usize) {
     let mut random = SplitMix64::new(14);
-    for round in 0..40 {
+    for round in (0..40).step_by(step) {
         let (channels, len) = ([1, 1, 2, 3][round % 4], random.index(9000));
         let devices = (0..channels).map(|_| Arc::clone(device));
         let array = VirtualArray::<u32>::builder(len).devices(devices).page_len(1 + random.index(700));
@@ -382,7 +360,7 @@ fn kernels_in_opencl_c_sort_keys_of_all_types() {
         sort_in_opencl(&device, |key| f32::from_bits((key >> 32) as u32), |number| number);
         sort_in_opencl(&device, |key| key as i64, |number| number as i32);
         sort_in_opencl(&device, |key| f64::from_bits(key.rotate_left(11)), |number| number);
-        find_runs_and_prefix_sums(&device);
+        find_runs_and_prefix_sums(&device, 1);
     }
 }
 

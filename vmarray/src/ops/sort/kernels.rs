@@ -1,29 +1,36 @@
-//! Kernels of sorts on devices, and the choice of the kernel that a device runs for each stage (count, move,
-//! merge).
+//! Kernels of sorts, scans and searches for runs on devices, and the choice of the kernel that a device
+//! runs for each stage.
 //!
 //! Most stages are written in the kernel language. [`runs_native_code`] lists the stages with native code, in
 //! PTX or OpenCL C, for devices on which the kernel language may be slower.
 
 mod count;
 mod keys;
+mod look_back;
 mod merge;
 mod passes;
+mod runs;
+mod scan;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, OnceLock};
 
+use backend_api::kernel::Type;
 use backend_api::{CodeLanguage, Device};
 
+pub(crate) use self::look_back::{HAS_CARRIES, IS_EXCLUSIVE, LOOK_BACK_BLOCK, LOOK_BACK_TILE, SUMS_ONLY};
 use super::onesweep::{self, MoveKernel, OfLengths};
 use crate::ops::executor::LibraryKernel;
 
-/// The stages of sorts that have native code for some device.
+/// The stages that have native code for some device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Count,
     Move,
     Merge,
+    Scan,
+    Runs,
 }
 
 fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
@@ -106,4 +113,54 @@ pub(super) fn merge_kernel(
 pub(super) fn gather_kernel(bytes: u64) -> Option<&'static LibraryKernel> {
     static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
     LOWERED.get(bytes, None, |of, _| Some(merge::gather_of(of)))
+}
+
+/// Returns the kernel of prefix sums of integers of 1, 2, 4 or 8 bytes, or of floats, with rows or
+/// without. A tile has [`LOOK_BACK_TILE`] elements, and a group of [`LOOK_BACK_BLOCK`] work-items. If
+/// `is_alone` is set, the launch has neither the flag [`SUMS_ONLY`] nor [`HAS_CARRIES`].
+///
+/// The kernel's views are the elements, and the states of tiles. Its values are the first element of the
+/// channel (share of a device), the number of elements, the length of pages, the number of channels, the
+/// channel, the start of rows, their length, and the flags.
+pub(crate) fn scan_kernel(
+    device: &Arc<dyn Device>,
+    (bytes, is_float): (u64, bool),
+    has_rows: bool,
+    is_alone: bool,
+) -> Option<&'static LibraryKernel> {
+    static LOWERED: [OfLengths<LibraryKernel>; 8] = [const { OfLengths::new() }; 8];
+    if runs_native_code(Stage::Scan, device) {
+        return onesweep::scan_kernel(bytes, is_float, is_alone && !has_rows);
+    }
+    let waits = device.info().forward_progress;
+    let kind = usize::from(is_float) + 2 * usize::from(has_rows) + 4 * usize::from(waits);
+    LOWERED[kind].get(bytes, None, |of, _| {
+        let number = match (is_float, of) {
+            (false, _) => of,
+            (true, Type::U32) => Type::F32,
+            (true, _) => Type::F64,
+        };
+        Some(scan::of(number, waits, has_rows))
+    })
+}
+
+/// Returns the kernel that lists the runs of equal elements of 1, 2, 4 or 8 bytes: the first position of
+/// each run and the end of the last one, or one element of each run. A tile has [`LOOK_BACK_TILE`]
+/// elements, and a group of [`LOOK_BACK_BLOCK`] work-items.
+///
+/// The kernel's views are the elements, the list, and the states of tiles. Its values are the number of
+/// elements, the maximum length of the list, and flags. It publishes the number of runs.
+pub(super) fn runs_kernel(
+    device: &Arc<dyn Device>,
+    bytes: u64,
+    is_starts: bool,
+) -> Option<&'static LibraryKernel> {
+    static LOWERED: [OfLengths<LibraryKernel>; 4] = [const { OfLengths::new() }; 4];
+    if runs_native_code(Stage::Runs, device) {
+        return onesweep::runs_kernel(bytes, is_starts);
+    }
+    let waits = device.info().forward_progress;
+    LOWERED[usize::from(is_starts) + 2 * usize::from(waits)].get(bytes, None, |of, _| {
+        Some(if is_starts { runs::starts_of(of, waits) } else { runs::distinct_of(of, waits) })
+    })
 }

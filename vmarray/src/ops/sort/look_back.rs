@@ -1,23 +1,26 @@
-//! Single-pass scans on a GPU by decoupled look-back: each thread block waits for the results of earlier
-//! blocks. Used by prefix sums and by the search for adjacent equal elements.
+//! Launches of scans over tiles on a GPU: prefix sums, and the search for runs of equal elements. On
+//! devices with forward progress each thread block waits for the results of earlier blocks. On other
+//! devices, a first launch computes the result of each tile, and the host adds them up for a second
+//! launch.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::kernel::{Report, VerifiedKernel};
+use backend_api::kernel::Report;
 use backend_api::{
-    CodeLanguage, Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, LaunchView, Queue,
-    Request, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, Launch, LaunchView, Queue, Request, Ticket,
+    Transfer,
 };
 
+use super::kernels::{HAS_CARRIES, LOOK_BACK_BLOCK, LOOK_BACK_TILE, SUMS_ONLY, runs_kernel};
 use super::on_device::refusal;
-use super::onesweep::{LOOK_BACK_BLOCK, LOOK_BACK_C_MAX, LOOK_BACK_TILE, is_unsupported, look_back_kernels};
+use super::onesweep::is_unsupported;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::recording;
 use crate::engine::channel::PinnedPiece;
-use crate::ops::executor::{ChannelShare, DeviceOutcome, Operand, ResultStore, RunAccess};
+use crate::ops::executor::{ChannelShare, DeviceOutcome, LibraryKernel, Operand, ResultStore, RunAccess};
 
 /// The size in bytes of the state memory before the first tile, and of each tile's state.
 const STATE_BYTES: (u64, u64) = (64, 32);
@@ -67,17 +70,33 @@ pub(crate) fn look_back(
 
 fn look_back_in(share: &ChannelShare<'_>, work: LookBack) -> Result<u64> {
     let of = share.keys;
-    let is_too_long = of.count >= LOOK_BACK_C_MAX && share.lane.device().info().takes(CodeLanguage::OpenClC);
-    let kernels = look_back_kernels(of.stride).filter(|_| !is_too_long);
-    let Some(kernels) = kernels else { return Err(refusal().into()) };
-    let states = TileStates::new(share, of.count.div_ceil(LOOK_BACK_TILE))?;
-    let (kernel, room) = match work {
-        LookBack::ListStarts { room } => (&kernels.list_starts, room),
-        LookBack::ListDistinct { room } => (&kernels.list_distinct, room),
+    let (is_starts, room) = match work {
+        LookBack::ListStarts { room } => (true, room),
+        LookBack::ListDistinct { room } => (false, room),
     };
-    let nothing = Elements { start: states.memory.at(states.bytes), count: 1, stride: 8 };
+    let device = share.lane.device();
+    let Some(kernel) = runs_kernel(device, of.stride, is_starts) else { return Err(refusal().into()) };
+    let states = TileStates::new(share, of.count.div_ceil(LOOK_BACK_TILE))?;
+    let stride = if is_starts { 8 } else { of.stride };
+    let nothing = Elements { start: states.memory.at(states.bytes), count: 1, stride };
     let list = share.values.unwrap_or(nothing);
-    states.launch(kernel, Some(list.into()), &[of.count, room], false, &mut || ())
+    let launch = |flags: u32, are_passed| {
+        let values = [of.count, room, flags.into()];
+        states.launch(kernel, Some(list.into()), &values, are_passed, &mut || ())
+    };
+    if device.info().forward_progress {
+        return launch(0, false);
+    }
+    launch(SUMS_ONLY, false)?;
+    let (mut sums, mut runs) = (states.read()?, 0);
+    for [_, sum, ..] in &mut sums {
+        runs += std::mem::replace(sum, runs);
+    }
+    if room > 0 {
+        states.write_states(&mut sums)?;
+        launch(HAS_CARRIES, true)?;
+    }
+    Ok(runs)
 }
 
 /// The states of a channel's tiles, in scratch memory of its device.
@@ -104,19 +123,19 @@ impl<'a> TileStates<'a> {
         (self.bytes - STATE_BYTES.0) / STATE_BYTES.1
     }
 
-    /// Launches a kernel whose views are the elements, an optional list, and the states of tiles (the
-    /// elements of one thread block each). If `are_passed` is set, the states come from
-    /// [`write_states`](Self::write_states); otherwise they are zero. Calls `begin_write` before the launch.
-    /// Returns the number that the kernel returns.
+    /// Launches a kernel with these values of scalars, whose views are the elements, an optional list, and
+    /// the states of tiles (the elements of one thread block each). If `are_passed` is set, the states
+    /// come from [`write_states`](Self::write_states); otherwise they are zero. Calls `begin_write` before
+    /// the launch. Returns the number that the kernel returns.
     ///
     /// # Errors
     /// An error for which [`is_unsupported`] is true if the device does not support the kernel; other errors
     /// of the device.
     pub fn launch(
         &self,
-        kernel: &VerifiedKernel,
+        kernel: &LibraryKernel,
         list: Option<LaunchView<'_>>,
-        params: &[u64],
+        values: &[u64],
         are_passed: bool,
         begin_write: &mut dyn FnMut(),
     ) -> Result<u64> {
@@ -125,8 +144,10 @@ impl<'a> TileStates<'a> {
         let states = Elements { start, count: self.bytes / 8, stride: 8 };
         let views: Vec<LaunchView<'_>> =
             [Some(of.into()), list, Some(states.into())].into_iter().flatten().collect();
-        let new = Launch::new(kernel, self.tiles() * LOOK_BACK_BLOCK, Geometry::plain(0), host.at(0));
-        let launch = Launch { views: &views, params, ..new };
+        let items = self.tiles() * LOOK_BACK_BLOCK;
+        let params = kernel.params(values, &views, items);
+        let new = Launch::new(kernel.kernel(), items, Geometry::plain(0), host.at(0));
+        let launch = Launch { views: &views, params: &params, ..new };
         self.share.lane.device().prepare(&[Request::Launch(&launch)])?;
         begin_write();
         let bytes = if are_passed { STATE_BYTES.0 } else { self.bytes };
@@ -141,17 +162,6 @@ impl<'a> TileStates<'a> {
         host.read(0, bytemuck::cast_slice_mut(&mut report));
         host.read(ANSWER_AT, bytemuck::cast_slice_mut(&mut answer));
         if Report::from_words(report).failures == 0 { Ok(answer[0]) } else { Err(refusal().into()) }
-    }
-
-    /// Replaces each integer by its prefix sum, without the integer itself if `is_exclusive` is set.
-    ///
-    /// # Errors
-    /// The errors of [`launch`](Self::launch).
-    pub fn sum_up(&self, is_exclusive: bool, begin_write: &mut dyn FnMut()) -> Result<()> {
-        let of = self.share.keys;
-        let kernels = look_back_kernels(of.stride).ok_or_else(refusal)?;
-        let params = [of.count, is_exclusive.into()];
-        self.launch(&kernels.sum_up, None, &params, false, begin_write).map(drop)
     }
 
     /// Copies the states of all tiles from the device to the host.

@@ -8,6 +8,7 @@ use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
 use vmarray_support::texts::PackedTexts;
 
+use super::kernels::LOOK_BACK_BLOCK;
 use super::merge::MERGING_BLOCK;
 use crate::ops::executor::{LibraryKernel, native_kernel};
 
@@ -79,85 +80,37 @@ pub(super) fn merge_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&
     })
 }
 
-/// Kernels whose blocks wait for the results of earlier blocks: see [`LookBack`](super::LookBack).
-///
-/// Their views are the elements, the target of the list if there is one, and the states. Their parameters are
-/// the number of elements, and 1 for exclusive sums or the maximum length of the list.
-#[derive(Debug)]
-pub(super) struct LookBackKernels {
-    pub sum_up: VerifiedKernel,
-    pub list_starts: VerifiedKernel,
-    pub list_distinct: VerifiedKernel,
-}
-
-/// Number of threads in a block of the look-back kernels, and of elements in a tile, as in `look_back.h`.
-pub(super) const LOOK_BACK_BLOCK: u64 = 256;
-pub(super) const LOOK_BACK_TILE: u64 = 16 * LOOK_BACK_BLOCK;
-/// The OpenCL C kernels support fewer elements than this.
-pub(super) const LOOK_BACK_C_MAX: u64 = 1 << 30;
-
-/// Returns the look-back kernels for elements of 1, 2, 4 or 8 bytes.
-pub(super) fn look_back_kernels(bytes: u64) -> Option<&'static LookBackKernels> {
-    static ALL: OfLengths<LookBackKernels> = OfLengths::new();
-    ALL.get(bytes, None, |of, _| {
-        // There is no OpenCL C kernel for sums, because a sum does not fit into the state word of a tile.
-        let in_c = |name| (name != "sum_up_of").then(|| c_text(of, None));
-        let made = |name, views: &[(Access, Type)]| {
-            let states = view(Access::Atomic, Type::U64);
-            let views = views.iter().map(|(access, of)| view(*access, *of)).chain([states]).collect();
-            let texts = [Some(ptx("look_back", of, name)), in_c(name)];
-            kernel(name, texts, (LOOK_BACK_BLOCK as u32, 0), views, 2).ok()
-        };
-        Some(LookBackKernels {
-            sum_up: made("sum_up_of", &[(Access::Atomic, of)])?,
-            list_starts: made("list_starts_of", &[(Access::Read, of), (Access::Append, Type::U64)])?,
-            list_distinct: made("list_distinct_of", &[(Access::Read, of), (Access::Append, of)])?,
-        })
+/// Returns the native kernel of [`runs_kernel`](super::kernels::runs_kernel), for CUDA only.
+pub(super) fn runs_kernel(key_bytes: u64, is_starts: bool) -> Option<&'static LibraryKernel> {
+    static ALL: [OfLengths<LibraryKernel>; 2] = [const { OfLengths::new() }; 2];
+    ALL[usize::from(is_starts)].get(key_bytes, None, |key, _| {
+        let (name, list) = if is_starts { ("list_starts_of", Type::U64) } else { ("list_distinct_of", key) };
+        let views =
+            vec![view(Access::Read, key), view(Access::Append, list), view(Access::Atomic, Type::U64)];
+        let texts = [Some(ptx("look_back", key, name)), None];
+        kernel(name, texts, (LOOK_BACK_BLOCK as u32, 0), views, 2).ok().map(LibraryKernel::native)
     })
 }
 
-/// Returns the kernel of prefix sums in the order of blocks, for integers of 1, 2, 4 or 8 bytes or floats.
-///
-/// Its views are the elements, and the states. Its parameters are the first element of the channel, the
-/// number of elements, the length of pages, the number of channels, the channel, the start of rows, their
-/// length, and flags. Flag 1: exclusive sums; 2: only compute the sum of each tile; 4: the states have the
-/// sums before each tile.
-pub(crate) fn scan_kernel(bytes: u64, is_float: bool) -> Option<&'static VerifiedKernel> {
-    static ALL: [[OnceLock<Option<VerifiedKernel>>; 2]; 4] = [const { [const { OnceLock::new() }; 2] }; 4];
-    let of = key_type(bytes)?;
-    let made = || {
-        let (ptx, number) = match (of.bytes(), is_float) {
-            (4, true) => (text("scan_f32/scan_of"), "float"),
-            (_, true) => (text("scan_f64/scan_of"), "double"),
-            (8, _) => (ptx("scan", of, "scan_of"), "ulong"),
-            (_, _) => (ptx("scan", of, "scan_of"), "uint"),
+/// Returns the native kernel of [`scan_kernel`](super::kernels::scan_kernel), for CUDA only. If `is_alone`
+/// is set, the launch has no flags but [`IS_EXCLUSIVE`](super::kernels::IS_EXCLUSIVE), and there are no
+/// rows.
+pub(super) fn scan_kernel(bytes: u64, is_float: bool, is_alone: bool) -> Option<&'static LibraryKernel> {
+    static ALL: [OfLengths<LibraryKernel>; 3] = [const { OfLengths::new() }; 3];
+    let kind = if is_float { 2 } else { usize::from(is_alone) };
+    ALL[kind].get(bytes, None, |of, _| {
+        let (name, text, values) = match (kind, of.bytes()) {
+            (0, _) => ("scan_of", ptx("scan", of, "scan_of"), 0..8),
+            (1, _) => ("sum_up_of", ptx("look_back", of, "sum_up_of"), 0..2),
+            (_, 4) => ("scan_of", text("scan_f32/scan_of"), 0..8),
+            (_, _) => ("scan_of", text("scan_f64/scan_of"), 0..8),
         };
-        let (element, wide) = match is_float {
-            true => (number, "double\n#define IS_FLOAT"),
-            false => (c_name(of), "ulong"),
-        };
-        let blocks = c_scan_tile(bytes) / SCAN_BLOCK;
-        let defined =
-            [("ELEMENT", element), ("NUMBER", number), ("WIDE", wide), ("BLOCKS", &blocks.to_string())];
-        let defined = defined.map(|(name, is)| format!("#define {name} {is}\n")).concat();
-        let opencl_c = defined + include_str!("onesweep/scan.cl");
         let views = vec![view(Access::Atomic, of), view(Access::Atomic, Type::U64)];
-        kernel("scan_of", [Some(ptx), Some(&opencl_c)], (LOOK_BACK_BLOCK as u32, 0), views, 8).ok()
-    };
-    ALL[bytes.ilog2() as usize][usize::from(is_float)].get_or_init(made).as_ref()
-}
-
-/// Number of elements in a block of the scan kernel.
-const SCAN_BLOCK: u64 = 1024;
-
-/// Returns the number of elements in a tile of the scan kernel.
-pub(crate) fn scan_tile(device: &Arc<dyn Device>, bytes: u64) -> u64 {
-    if device.info().takes(CodeLanguage::OpenClC) { c_scan_tile(bytes) } else { LOOK_BACK_TILE }
-}
-
-/// Returns the number of elements in a tile that fits into 32 KiB of local memory.
-fn c_scan_tile(bytes: u64) -> u64 {
-    if bytes == 8 { 2 * SCAN_BLOCK } else { 4 * SCAN_BLOCK }
+        let block = (LOOK_BACK_BLOCK as u32, 0);
+        let made = LibraryKernel::native(kernel(name, [Some(text), None], block, views, values.len()).ok()?);
+        // `sum_up_of` takes the number of elements, and the flags.
+        Some(if kind == 1 { made.with_values(&[1, 7]) } else { made })
+    })
 }
 
 /// Objects that are created once for each size of keys and values; values have 0, 4 or 8 bytes.
@@ -217,8 +170,7 @@ fn c_text(key: Type, value: Option<Type>) -> &'static str {
 fn c_text_of(key: Type, value: Option<Type>) -> String {
     let value_is = value.map_or_else(String::new, |value| format!("#define VALUE {}\n", c_name(value)));
     let key_is = format!("#define KEY {}\n#define EACH {}\n", c_name(key), c_each(key, value));
-    let texts = [include_str!("onesweep/onesweep.cl"), include_str!("onesweep/look_back.cl")];
-    [key_is, value_is, texts.concat()].concat()
+    [key_is, value_is, include_str!("onesweep/onesweep.cl").into()].concat()
 }
 
 /// Returns the PTX of a kernel for keys of this type, from the file `{file}_{bytes}` in `onesweep`.

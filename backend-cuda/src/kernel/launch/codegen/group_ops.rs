@@ -78,6 +78,9 @@ impl Writer<'_> {
     /// all elements before a barrier that precedes all reads, or never read the array. Counts only writes
     /// outside of branches and loops, at the item's number in the group plus a literal.
     fn is_written_first(&self, array: usize, len: u32) -> bool {
+        if !self.shape.kernel.starts_zeroed(array) {
+            return true;
+        }
         fn reads(op: &Op, array: usize) -> bool {
             match op {
                 Op::Get { array: of, .. } | Op::Atomic { place: Place::Array { array: of, .. }, .. } => {

@@ -1,0 +1,229 @@
+//! Kernels that list the runs of equal elements: the first position of each run, or one element of it.
+
+use backend_api::kernel::Type;
+use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, kernel};
+
+use super::keys::by_key;
+use super::look_back::{BLOCK, EACH, NODES, SUMS_ONLY, TILE, WARPS, set_result, sum_before, take_tile};
+use crate::ops::executor::LibraryKernel;
+
+/// Number of groups that a multiprocessor should hold at once.
+const RESIDENT: u32 = 4;
+
+/// Returns the kernel that lists the first position of each run, and then the end of the last run.
+pub(super) fn starts_of(key: Type, waits: bool) -> LibraryKernel {
+    let kernel = match waits {
+        true => by_key!(key, K => list_starts<K, true>),
+        false => by_key!(key, K => list_starts<K, false>),
+    };
+    kernel.with_resident_groups(RESIDENT)
+}
+
+/// Returns the kernel that lists one element of each run.
+pub(super) fn distinct_of(key: Type, waits: bool) -> LibraryKernel {
+    let kernel = match waits {
+        true => by_key!(key, K => list_distinct<K, true>),
+        false => by_key!(key, K => list_distinct<K, false>),
+    };
+    kernel.with_resident_groups(RESIDENT)
+}
+
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn list_starts<K: KernelInteger + ElementMemory, const WAITS: bool>(
+    at: At<1>,
+    count: usize,
+    room: usize,
+    flags: u32,
+    keys: &Anywhere<K>,
+    list: &Shared<u64>,
+    states: &Shared<u64>,
+    started: &Group<u32, 1>,
+    warps: &Group<u32, WARPS>,
+    before: &Group<u64, 1>,
+    nodes: &Group<u64, NODES>,
+) {
+    list_runs::<K, u64, WAITS, true>(
+        at, count, room, flags, keys, list, states, started, warps, before, nodes,
+    );
+}
+
+#[kernel(crate = vmarray_kernel, group = BLOCK)]
+fn list_distinct<K: KernelInteger + ElementMemory, const WAITS: bool>(
+    at: At<1>,
+    count: usize,
+    room: usize,
+    flags: u32,
+    keys: &Anywhere<K>,
+    list: &Shared<K>,
+    states: &Shared<u64>,
+    started: &Group<u32, 1>,
+    warps: &Group<u32, WARPS>,
+    before: &Group<u64, 1>,
+    nodes: &Group<u64, NODES>,
+) {
+    list_runs::<K, K, WAITS, false>(
+        at, count, room, flags, keys, list, states, started, warps, before, nodes,
+    );
+}
+
+/// Kernel function: lists the runs that begin in a tile.
+#[kernel(crate = vmarray_kernel)]
+fn list_runs<
+    K: KernelInteger + ElementMemory,
+    L: KernelInteger + ElementMemory,
+    const WAITS: bool,
+    const IS_STARTS: bool,
+>(
+    at: At<1>,
+    count: usize,
+    room: usize,
+    flags: u32,
+    keys: &Anywhere<K>,
+    list: &Shared<L>,
+    states: &Shared<u64>,
+    started: &Group<u32, 1>,
+    warps: &Group<u32, WARPS>,
+    before: &Group<u64, 1>,
+    nodes: &Group<u64, NODES>,
+) {
+    let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
+    let (base, here) = (tile * TILE, (count - tile * TILE).min(TILE) as u32);
+    let (lane, own) = (t as u32 % 32, t / 32 * 32 * EACH + t % 32);
+    let mut read = [K::ZERO; EACH];
+    if here == TILE as u32 {
+        for i in 0..EACH {
+            read[i] = keys[base + own + 32 * i];
+        }
+    } else {
+        // Pad an incomplete tile with copies of the last element, which begin no run.
+        for i in 0..EACH {
+            read[i] = keys[base + (own + 32 * i).min(here as usize - 1)];
+        }
+    }
+    let mut begins = [0_u32; EACH];
+    let mut of_warp = 0;
+    if WAITS {
+        let mut last = !read[0];
+        if lane == 0 && base + own > 0 {
+            last = keys[(base + own).min(count) - 1];
+        }
+        begins = begins_of(read, last, lane);
+        for i in 0..EACH {
+            of_warp += begins[i].count_ones();
+        }
+    } else {
+        // Devices that run two launches read the preceding elements again, because their shuffles are slow.
+        let differ = differing(base + own, count, read, keys);
+        of_warp = lanes::sum(differ.count_ones());
+        if flags & SUMS_ONLY == 0 {
+            for i in 0..EACH {
+                begins[i] = lanes::ballot(differ >> i as u32 & 1 > 0);
+            }
+        }
+    }
+    if lane == 0 {
+        warps.set(t / 32, of_warp);
+    }
+    barrier();
+    let all = count_runs::<WAITS>(at, flags, tile, warps, before, states, nodes);
+    if t == 0 && base + TILE >= count {
+        set_result(states, all);
+        if IS_STARTS && flags & SUMS_ONLY == 0 && all < room as u64 {
+            list.set(all as usize, count as L);
+        }
+    }
+    if flags & SUMS_ONLY == 0 {
+        barrier();
+        write_runs::<K, L, IS_STARTS>(at, base + own, room, begins, read, list, warps, before);
+    }
+}
+
+/// Kernel function: for each of a work-item's elements, returns the lanes at whose elements a run begins. The
+/// first lane's first element follows `last`.
+#[kernel(crate = vmarray_kernel)]
+fn begins_of<K: KernelInteger>(read: [K; EACH], last: K, lane: u32) -> [u32; EACH] {
+    let mut begins = [0_u32; EACH];
+    let mut last = last;
+    for i in 0..EACH {
+        // The first lane receives the last lane's element, which precedes the first lane's next element.
+        let below = lanes::shuffle(read[i], lane + 31);
+        begins[i] = lanes::ballot(read[i] != if lane == 0 { last } else { below });
+        last = below;
+    }
+    begins
+}
+
+/// Kernel function: returns a bit for each of a work-item's elements that differs from the preceding element.
+#[kernel(crate = vmarray_kernel)]
+fn differing<K: KernelInteger + ElementMemory>(
+    own: usize,
+    count: usize,
+    read: [K; EACH],
+    keys: &Anywhere<K>,
+) -> u32 {
+    let mut last = !read[0];
+    if own > 0 {
+        last = keys[own.min(count) - 1];
+    }
+    let mut differ = (read[0] != last) as u32;
+    for i in 1..EACH {
+        let before = keys[(own + 32 * i).min(count) - 1];
+        differ |= ((read[i] != before) as u32) << i as u32;
+    }
+    differ
+}
+
+/// Kernel function: stores the number of runs before the tile in `before`. Returns the number up to its
+/// end, for the first work-item.
+#[kernel(crate = vmarray_kernel)]
+fn count_runs<const WAITS: bool>(
+    at: At<1>,
+    flags: u32,
+    tile: usize,
+    warps: &Group<u32, WARPS>,
+    before: &Group<u64, 1>,
+    states: &Shared<u64>,
+    nodes: &Group<u64, NODES>,
+) -> u64 {
+    let mut own = 0;
+    if at.in_group() == 0 {
+        for warp in 0..WARPS {
+            own += warps[warp] as u64;
+        }
+    }
+    let node = (own, 0, false);
+    let sum = sum_before::<WAITS, false>(at, flags, (0, tile), node, (false, false), states, nodes);
+    if at.in_group() == 0 {
+        before.set(0, sum.0);
+    }
+    sum.0 + own
+}
+
+/// Kernel function: writes the runs that begin at a work-item's elements, of which `own` is the first one.
+#[kernel(crate = vmarray_kernel)]
+fn write_runs<K: KernelInteger + ElementMemory, L: KernelInteger + ElementMemory, const IS_STARTS: bool>(
+    at: At<1>,
+    own: usize,
+    room: usize,
+    begins: [u32; EACH],
+    read: [K; EACH],
+    list: &Shared<L>,
+    warps: &Group<u32, WARPS>,
+    before: &Group<u64, 1>,
+) {
+    let (warp, lane) = (at.in_group() as u32 / 32, at.in_group() as u32 % 32);
+    let mut from = 0_u32;
+    for other in 0..warp {
+        from += warps[other as usize];
+    }
+    let (place, lower) = (before[0], (1 << lane) - 1_u32);
+    for i in 0..EACH {
+        if begins[i] >> lane & 1 > 0 {
+            let to = place + (from + (begins[i] & lower).count_ones()) as u64;
+            if to < room as u64 {
+                list.set(to as usize, if IS_STARTS { (own + 32 * i) as L } else { read[i] as L });
+            }
+        }
+        from += begins[i].count_ones();
+    }
+}
