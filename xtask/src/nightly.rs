@@ -32,6 +32,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     ("kills", &["kills", "--count", "1000", "--resume", "{target}/nightly-kills.json"]),
     ("soak", &["soak", "--operations", "1000000000", "--resume", "{target}/nightly-soak.json"]),
     ("python", &["python"]),
+    ("suites", &["python", "suites", "dask"]),
     ("mutants", &["mutants"]),
 ];
 

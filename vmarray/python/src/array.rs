@@ -216,6 +216,24 @@ impl Core {
         self.descr.bind(py).clone()
     }
 
+    /// NumPy's flags of the view. If the program sets `writeable` to false, the view becomes read-only.
+    #[getter]
+    fn flags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.grid(py)?.getattr("flags")
+    }
+
+    /// True if two views show a common byte; with `bounds`, if the ranges of their bytes overlap.
+    fn shares(&self, py: Python<'_>, other: &Self, bounds: bool, limit: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if !std::ptr::eq(self, other) && (self.is_pending(py) || other.is_pending(py)) {
+            return Ok(false);
+        }
+        if !Arc::ptr_eq(&self.view(py)?.handle, &other.view(py)?.handle) {
+            return Ok(false);
+        }
+        let name = if bounds { "may_share_memory" } else { "shares_memory" };
+        py.import("numpy")?.call_method1(name, (self.grid(py)?, other.grid(py)?, limit))?.extract()
+    }
+
     /// Offset of the first item, in bytes.
     #[getter]
     fn offset(&self, py: Python<'_>) -> PyResult<usize> {

@@ -47,7 +47,7 @@ def _pytest(suite, paths, folder, log, options):
     folders = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "MALLOC_ARENA_MAX": "2"}
     with log.open("w") as file:
-        run = subprocess.run([*command, *options, *map(str, paths)], cwd=root, env=environment, stdout=file, stderr=file)
+        run = subprocess.run([*command, *options, *map(str, paths)], cwd=root if suite == "array-api" else log.parent, env=environment, stdout=file, stderr=file)
     if not outcomes.exists():
         raise SystemExit(f"pytest of the suite {suite} ended with {run.returncode}; read {log}")
     return json.loads(outcomes.read_text())

@@ -646,6 +646,7 @@ _METHODS = {
     "conj": ("", []),
     "conjugate": ("", []),
     "partition": ("kth", []),
+    "setflags": ("", []),
 }
 
 

@@ -6,6 +6,8 @@ import io
 import numpy as np
 import pytest
 
+from conftest import same
+
 import vmarray as vm
 from vmarray import _dispatch, _functions, _large, _names
 
@@ -111,9 +113,69 @@ def test_arrays_have_the_names_of_numpys():
         with pytest.raises(AttributeError, match=f"no attribute '{name}'; "):
             getattr(array, name)
     missing = {name for name in dir(np.ndarray) if not name.startswith("_")} - set(dir(array))
-    assert missing == {"base", "ctypes", "data", "dump", "dumps", "flags", "getfield", "resize", "setfield", "setflags"}
+    assert missing == {"base", "ctypes", "data", "dump", "dumps", "getfield", "resize", "setfield"}
     with pytest.raises(TypeError, match="subclasses"):
         type("Own", (vm.Array,), {})
+
+
+def test_orders_of_items():
+    own = np.arange(12).reshape(3, 4)
+    a = vm.asarray(own, order="F")
+    for made in (
+        a, vm.array(own, order="F"), vm.asfortranarray(own), a.copy("A"), vm.asarray(own).copy("F"), a.astype("f4", "F"),
+        np.zeros_like(a, order="A"), np.full_like(vm.asarray(own), 2, order="F"), np.add(a, 1, order="F"),
+        vm.zeros((3, 4), order="f"), vm.eye(3, 4, 1, order="F"), vm.require(own, None, "F"),
+    ):  # fmt: skip
+        assert made.flags.f_contiguous and vm.isfortran(made) and made.shape == (3, 4), made.strides
+    same(a, own)
+    same(vm.eye(3, 4, 1, order="F"), np.eye(3, 4, 1))
+    assert a.copy().flags.c_contiguous and vm.asarray(a, order="C").flags.c_contiguous
+    with pytest.raises(ValueError, match="'X'"):
+        vm.zeros(3, order="X")
+
+
+def test_flags_and_shared_memory():
+    a = vm.arange(12)
+    assert np.may_share_memory(a, a[6:]) and np.may_share_memory(a[::2], a[1::2]) and not np.shares_memory(a[::2], a[1::2])
+    assert not np.may_share_memory(a, a.copy()) and not vm.shares_memory(a, a + 1) and not np.shares_memory(a, np.arange(12))
+    view = a[:]
+    view.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+    a.setflags(write=False)
+    with pytest.raises(ValueError, match="read-only"):
+        a += 1
+    with pytest.raises(ValueError, match="write"):
+        a.setflags(uic=True)
+
+
+def test_attributes_that_are_set():
+    a = vm.zeros((2, 3), complex)
+    a.real, a.imag = 1, [2, 3, 4]
+    same(a, np.array([[1 + 2j, 1 + 3j, 1 + 4j]] * 2))
+    a.shape = 6
+    assert a.shape == (6,)
+    with pytest.raises(AttributeError, match="Incompatible"):
+        vm.zeros((2, 3)).T.shape = 6
+    with pytest.raises(TypeError, match="imaginary"):
+        vm.zeros(2).imag = 1
+    assert vm.ndarray((2, 3), "i4").shape == (2, 3) and vm.zeros(2, "S").dtype == "S1"
+
+
+def test_arrays_among_indices_give_arrays():
+    a, own = vm.arange(12).reshape(3, 4), np.arange(12).reshape(3, 4)
+    rows, columns = np.array([0, 2]), np.array([1, 3])
+    for key in ((vm.asarray(rows), columns), (rows, vm.asarray(columns)), vm.asarray(rows), (slice(1, 2), vm.asarray(rows))):
+        found = a[key]
+        numpys = tuple(map(np.asarray, key)) if isinstance(key, tuple) and not isinstance(key[0], slice) else None
+        assert isinstance(found, vm.Array)
+        same(found, own[numpys] if numpys else own[rows] if isinstance(key, vm.Array) else own[1:2, rows])
+
+
+def test_long_doubles_are_numpys():
+    a, own = vm.array([3, 1, 2], "longdouble"), np.array([3, 1, 2], "longdouble")
+    for function in (np.max, np.min, np.argmax, np.count_nonzero, np.sum, np.sort, np.any, np.mean):
+        assert np.array_equal(np.asarray(function(a)), function(own))
 
 
 def test_flat():

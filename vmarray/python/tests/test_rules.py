@@ -379,8 +379,8 @@ def test_messages_have_pythons_names(tmp_path):
         lambda: np.flatnonzero(vm.zeros(3), wrong=1),
         lambda: np.sum(vm.zeros(3), wrong=1),
         lambda: vm.arange(3).sum(wrong=1),
-        lambda: np.copy(vm.zeros((2, 2)), order="F"),
-        lambda: np.linalg.inv(vm.zeros((2, 2))),
+        lambda: np.copy(vm.zeros((2, 2)), order="X"),
+        lambda: np.linalg.inv(vm.zeros(2)),
     ):
         with pytest.raises(Exception) as raised:  # noqa: PT011
             work()
@@ -602,7 +602,6 @@ def test_errors_name_the_value_and_a_remedy():
         (lambda: xp.from_dlpack(np.zeros(1), copy=False), BufferError, ["ndarray", "leave `copy` out"]),
         (lambda: vm.IndexSet({0: [1, -7]}), ValueError, ["-7", "from 0"]),
         (lambda: vm.IndexSet({0: [1.5]}), TypeError, ["float64", "astype(int)"]),
-        (lambda: array.__dlpack__(copy=False), BufferError, ["copy=False", "device_memory()"]),
     ):
         with pytest.raises(kind) as raised:
             work()

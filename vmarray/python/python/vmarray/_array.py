@@ -32,7 +32,6 @@ _REPEATED_MAX = 1 << 26
 #: Advice for attributes of NumPy's arrays that this class does not have.
 _REFUSED = {
     "resize": "numpy.resize(array, shape) returns a larger array, and array.append adds items at the end",
-    "setflags": "vmarray.open(path, mode='r') and numpy.broadcast_to return arrays that are read-only",
     "setfield": "write to array['name'], or to array.view(dtype)",
     "getfield": "read array['name'], or array.view(dtype)",
 }
@@ -58,9 +57,12 @@ def _has_gaps(dtype: np.dtype[Any]) -> bool:
     return sum(one.itemsize for one in kinds) != dtype.itemsize or any(map(_has_gaps, kinds))
 
 
-def _check_order(order: str) -> None:
-    if order not in ("C", "K", "A"):
-        raise TypeError(f"vmarray.Array stores items in the order 'C', not {order!r}; leave `order` out")
+def _order(order: Any) -> str:
+    """One of NumPy's orders of items, as "C", "F", "A" or "K"."""
+    name = "K" if order is None else str(order).upper()
+    if name not in ("C", "F", "A", "K"):
+        raise ValueError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    return name
 
 
 def _is_number(value: Any) -> bool:
@@ -124,8 +126,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     _opening: tuple[str, np.dtype[Any], tuple[int, ...], str]
     __array_priority__ = 100.0
 
-    def __init__(self) -> None:
-        raise TypeError("vmarray.Array cannot be called; use vmarray.zeros, asarray, create or open")
+    def __new__(cls, shape: Any, dtype: Any = float, *, order: Any = "C", **options: Any) -> Array:
+        """A new array whose items are zero; see `empty` for the options."""
+        if cls is not Array or set(options) & {"buffer", "offset", "strides"}:
+            raise TypeError("vmarray.Array stores its own items; use vmarray.asarray for items in memory")
+        return empty(shape, dtype, order, **options)
 
     @classmethod
     def _of(cls, core: Core, path: str | None = None, mode: str = "r+") -> Array:
@@ -141,6 +146,25 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def shape(self) -> tuple[int, ...]:
         """Number of items along each axis. If a mask selects the items (``a[a > 3]``), the devices first count them."""
         return self._core.shape
+
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        core = self._core.reshaped(shape)
+        if core is None:
+            raise AttributeError("Incompatible shape for in-place modification; use `.reshape()`, which makes a copy")
+        self._core = core
+
+    @property
+    def flags(self) -> Any:
+        """NumPy's flags of the view. ``flags.writeable = False`` makes the view read-only."""
+        return self._core.flags
+
+    def setflags(self, write: Any = None, align: Any = None, uic: Any = None) -> None:
+        """Makes the view read-only if ``write`` is false, like ``numpy.ndarray.setflags``."""
+        if write is not None:
+            self._core.flags.writeable = write
+        if uic or align is False:
+            raise ValueError("only the flag `write` can be set")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -348,6 +372,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             found = self._core.gather_rows(np.ascontiguousarray(key, np.int64).ravel())
             if found is not None:
                 return found if key.ndim == 1 else found.reshape(key.shape + found.shape[1:])
+        has_own = isinstance(key, Array) or (isinstance(key, tuple) and any(isinstance(one, Array) for one in key))
         key = self._key(key)
         if _indexing.is_basic(key):
             # As in NumPy, copy the items if the key contains an array, even an array of one integer.
@@ -358,7 +383,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 return view.read()[()]
             return Array._of(view.copied() if makes_copy else view)
         starts = self._starts(key)
-        return self._core.gather(starts.ravel()).reshape(starts.shape)
+        found = self._core.gather(starts.ravel()).reshape(starts.shape)
+        return asarray(found, devices=self.devices) if has_own else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Writes the items that a key selects, as with NumPy's arrays."""
@@ -422,7 +448,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _assign_where(self, mask: Array, item: np.ndarray[Any, Any]) -> None:
         """Writes one value to each item for which a mask of the same shape is true."""
-        if self.dtype.kind in "biuf" and self.dtype.isnative:
+        if _ufuncs.is_computed(self.dtype):
             # Pass True: no other object uses the expression, so its values need not be stored before the change.
             self._core.assign(where(mask, item[()], Array._of(self._core))._core, True)
             return
@@ -499,9 +525,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """True if devices can convert items of `value` to this dtype, so that an expression can write them."""
         if value.dtype == self.dtype:
             return True
-        kinds = {value.dtype.kind, self.dtype.kind}
-        is_native = value.dtype.isnative and self.dtype.isnative
-        return is_native and kinds <= set("biuf") and np.dtype(np.float16) not in (value.dtype, self.dtype)
+        return all(map(_ufuncs.is_computed, (value.dtype, self.dtype))) and np.dtype(np.float16) not in (value.dtype, self.dtype)
 
     def _fitted(self, shape: tuple[Any, ...]) -> Array:
         """A view of the items, broadcast to `shape`."""
@@ -571,8 +595,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        if copy is False:
-            raise BufferError("copy=False: DLPack needs a copy in RAM; leave `copy` out, or use `array.device_memory()`")
+        if copy is False and self.size:
+            if any(device.backend != "host" for device in self.devices):
+                raise BufferError("the items are not in RAM; leave `copy` out, or use `array.device_memory()`")
+            return self.device_memory().__dlpack__(max_version=max_version, dl_device=dl_device)
         return self._core.read().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -650,13 +676,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
         """The same items in another shape: a view if possible, else a copy. ``copy`` forces or forbids a copy."""
-        shape = shape[0] if len(shape) == 1 else shape
+        shape, order = shape[0] if len(shape) == 1 else shape, _order(order)
         if order == "K":
             raise ValueError("order 'K' is not permitted for reshaping")
         if order in ("F", "A") and self._in_order(order) is not self:
             extents = shape if isinstance(shape, (tuple, list)) else (shape,)
             return self.transpose().reshape(tuple(extents)[::-1], copy=copy).transpose()
-        _check_order(order)
         core = None if copy else self._core.reshaped(shape)
         if core is None:
             if copy is False:
@@ -672,15 +697,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _in_order(self, order: str) -> Array:
         """A view whose items, in C order, are the items of this array in another of NumPy's orders."""
+        order = _order(order)
         if order == "A":
-            order = "F" if not self._is_contiguous() and self.transpose()._is_contiguous() else "C"
+            order = "F" if self._is_fortran("A") else "C"
         if order == "K":
             steps = self._core.strides
             return self.transpose(sorted(range(self.ndim), key=lambda axis: -abs(steps[axis])))
         if order == "F":
             return self.transpose() if self.ndim > 1 else self
-        _check_order(order)
         return self
+
+    def _is_fortran(self, order: str) -> bool:
+        """True if a copy in an order has the order "F": for "A", if only the transposed array is contiguous."""
+        return order == "F" or (order == "A" and not self._is_contiguous() and self.transpose()._is_contiguous())
 
     def _is_contiguous(self) -> bool:
         step = self.itemsize
@@ -691,9 +720,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return True
 
     def _is_in_order(self, order: str) -> bool:
-        """True if the items are in an order: "K" always; "C" if contiguous; "A" if the array or its transpose is
-        contiguous."""
-        return order == "K" or self._is_contiguous() or (order == "A" and self.transpose()._is_contiguous())
+        """True if the items are in an order: "K" always; "C" if contiguous; "F" if the transposed array is contiguous;
+        "A" if either is."""
+        if order == "K" or (order != "F" and self._is_contiguous()):
+            return True
+        return order != "C" and self.transpose()._is_contiguous()
 
     def flatten(self, order: str = "C") -> Array:
         """A copy of all items, along one axis."""
@@ -735,8 +766,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._core.by_method("view", (dtype,)))
 
     def copy(self, order: str = "C") -> Array:
-        """A copy of the array in C order, on the same devices."""
-        _check_order(order)
+        """A copy of the array on the same devices, in the order "C" or "F"; "K" means "C"."""
+        if self.ndim > 1 and self._is_fortran(_order(order)):
+            return Array._of(self.transpose()._core.copied()).transpose()
         return Array._of(self._core.copied())
 
     def astype(
@@ -746,11 +778,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
         Floats saturate at the limits of an integer type, and NaN becomes 0; NumPy leaves both undefined.
         """
-        _check_order(order)
+        order = _order(order)
         # Let NumPy raise the error for an impossible conversion, and determine the length of strings.
         dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
-            return self if not copy and self._is_in_order(order) else self.copy()
+            return self if not copy and self._is_in_order(order) else self.copy(order)
+        if self.ndim > 1 and self._is_fortran(order):
+            return self.transpose().astype(dtype).transpose()
         core = _ufuncs.applied("positive", [self._core], (dtype,), dtype, self.shape)
         if core is not None:
             return Array._of(core)
@@ -930,10 +964,20 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """A view of the real parts."""
         return np.real(self)
 
+    @real.setter
+    def real(self, values: Any) -> None:
+        self.real[...] = values
+
     @property
     def imag(self) -> Array:
         """A view of the imaginary parts; zeroes, which are read-only, if the items are real."""
         return np.imag(self)
+
+    @imag.setter
+    def imag(self, values: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        self.imag[...] = values
 
     def find(self, limit: int | None = None) -> np.ndarray[Any, Any]:
         """The indices of the first `limit` items that are not zero, in ascending order. The devices find them.
@@ -1133,7 +1177,10 @@ def _options_like(*operands: Any) -> dict[str, Any]:
 
 
 def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
-    return Array._of(_core.create(tuple(shape), np.dtype(dtype), None, options))
+    dtype = np.dtype(dtype)
+    # As NumPy does, store strings without a length as strings of one character.
+    dtype = dtype if dtype.itemsize or dtype.kind not in "SU" else np.empty(0, dtype).dtype
+    return Array._of(_core.create(tuple(shape), dtype, None, options))
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
@@ -1157,7 +1204,7 @@ def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> A
     checksums : bool, optional
         True to compare items read back from devices with the checksums of the written items.
     order, like, device : optional
-        NumPy's options: ``order`` is ``"C"``, ``like`` is an array on the same devices, ``device`` means `devices`.
+        NumPy's options: ``order`` is ``"C"`` or ``"F"``, ``like`` is an array on the same devices, ``device`` means `devices`.
 
     Examples
     --------
@@ -1166,8 +1213,9 @@ def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> A
     Array([[0, 0, 0],
            [0, 0, 0]], dtype=int32)
     """
-    _check_order(order)
-    return _result(_as_tuple(shape), dtype, **_checked(options))
+    shape, is_fortran = _as_tuple(shape), _order(order or "C") == "F"
+    array = _result(shape[::-1] if is_fortran else shape, dtype, **_checked(options))
+    return array.transpose() if is_fortran and len(shape) > 1 else array
 
 
 def zeros(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
@@ -1314,12 +1362,11 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
     >>> own
     array([0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
     """
-    _check_order(order or "K")
-    options = _checked(options)
+    order, options = _order(order), _checked(options)
     if isinstance(values, Array) and not _is_made_so(values, options):
         if copy is False:
             raise ValueError("an array with other devices or options needs a copy; leave `copy` out")
-        array = empty(values.shape, values.dtype if dtype is None else dtype, **options)
+        array = empty(values.shape, values.dtype if dtype is None else dtype, order, **options)
         array._assign(values)
         return array
     if isinstance(values, Array):
@@ -1327,8 +1374,9 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
             raise ValueError(
                 f"items of dtype {values.dtype} need a copy to become {np.dtype(dtype)}; leave `copy` or `dtype` out"
             )
-        same = values if dtype is None else values.astype(dtype, copy=False)
-        return same.copy() if copy and same is values else same
+        same = values if dtype is None else values.astype(dtype, order, copy=False)
+        same = same if same._is_in_order(order) else same.copy(order)
+        return same.copy(order) if copy and same is values else same
     if copy is False:
         # Let NumPy raise the error if a copy is unavoidable.
         values = np.asarray(values, dtype, copy=False)
@@ -1340,7 +1388,8 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
         if values.size:
             return Array._of(_core.over_memory(values, not values.flags.writeable, _checked(options)))
     values = np.asarray(values, dtype)
-    array = empty(values.shape, values.dtype, **options)
+    is_fortran = order == "F" or (order == "A" and values.flags.fnc)
+    array = empty(values.shape, values.dtype, "F" if is_fortran else "C", **options)
     if values.size:
         array._assign(values)
     return array
@@ -1383,6 +1432,8 @@ def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Arr
         if copy is False:
             raise BufferError("items on a GPU cannot be used without a copy; leave `copy` out")
         return copied_on_card(values, options)
+    if isinstance(values, Array) and copy is False:
+        return asarray(values, copy=False, **options)
     return asarray(np.from_dlpack(values), copy=copy, **options)
 
 
@@ -1475,7 +1526,7 @@ _OPTIONS = {"devices", "cache_bytes", "page_len", "max_len", "checksums"}
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     if not options.keys() <= _OPTIONS:
         options = options.copy()
-        _check_order(options.pop("order", None) or "C")
+        _order(options.pop("order", None))
         options.pop("subok", None)
         like, device = options.pop("like", None), options.pop("device", None)
         if like is not None or device not in (None, "cpu"):

@@ -34,9 +34,21 @@ def ascontiguousarray(values: Any, dtype: Any = None, **options: Any) -> Array:
 def require(values: Any, dtype: Any = None, requirements: Any = None, **options: Any) -> Array:
     """Converts values to an array, whose items are contiguous if `requirements` contains "C"; "F" is an error."""
     wanted = {one.upper() for one in requirements or ()}
-    if wanted & {"F", "F_CONTIGUOUS", "FORTRAN", "E", "ENSUREARRAY"} - {"E", "ENSUREARRAY"}:
-        raise TypeError("vmarray.Array stores items in the order 'C'; leave the requirement 'F' out")
-    return (ascontiguousarray if wanted & {"C", "C_CONTIGUOUS", "CONTIGUOUS"} else asarray)(values, dtype, **options)
+    is_c, is_fortran = (bool(wanted & {one, f"{one}_CONTIGUOUS", name}) for one, name in _ORDERS)
+    if is_c and is_fortran:
+        raise ValueError("Cannot specify both \"C\" and \"F\" order")
+    array = asarray(values, dtype, "F" if is_fortran else "C" if is_c else "K", **options)
+    return array if array.flags.writeable or not wanted & {"W", "WRITEABLE"} else array.copy()
+
+
+#: Names of requirements of an order.
+_ORDERS = (("C", "CONTIGUOUS"), ("F", "FORTRAN"))
+
+
+def asfortranarray(values: Any, dtype: Any = None, **options: Any) -> Array:
+    """Converts values to an array whose items are contiguous along the first axis, with at least one axis."""
+    array = asarray(values, dtype, "F", **options)
+    return array if array.ndim else array.reshape(1)
 
 
 def _axis(length: int, ndim: int, own: int, dtype: Any, options: dict[str, Any]) -> Array:
@@ -53,7 +65,10 @@ def diagonal_of(array: Array, k: int) -> Array:
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, **options: Any) -> Array:  # noqa: N803
     """An array of two axes with ones on a diagonal, like ``numpy.eye``; see `empty` for the options."""
-    array = _array.zeros((N, N if M is None else M), dtype, **options)
+    rows, columns = N, N if M is None else M
+    if _array._order(options.pop("order", "C")) == "F":
+        return eye(columns, rows, -k, dtype, **options).transpose()
+    array = _array.zeros((rows, columns), dtype, **options)
     diagonal_of(array, k)[...] = np.ones((), array.dtype)
     return array
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _ufuncs
 from ._array import Array, _options_like, asarray
 from ._progress import CALLBACK
 
@@ -31,7 +32,7 @@ class NotOnDevices(Exception):  # noqa: N818
 def is_plain(array: Array) -> bool:
     """True if devices can compute with the array: it has at least one item and one axis, and its items are numbers in
     the machine's byte order."""
-    if array.dtype.kind not in "biuf" or not array.dtype.isnative or array.dtype.names is not None:
+    if not _ufuncs.is_computed(array.dtype) or array.dtype.names is not None:
         return False
     # Do not count the items of a selection by a mask here, because that would compute the mask.
     return not array._core.is_counted or (array.ndim > 0 and array.size > 0)
@@ -269,4 +270,4 @@ def copied(function: Any, implementation: Any, is_move: bool, args: tuple[Any, .
 
 def is_computed_as(dtype: Any) -> bool:
     """True if devices can compute sums in the requested dtype."""
-    return dtype is None or (np.dtype(dtype).kind in "iuf" and np.dtype(dtype).isnative)
+    return dtype is None or (np.dtype(dtype).kind != "b" and _ufuncs.is_computed(np.dtype(dtype)))

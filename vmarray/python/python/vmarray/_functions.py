@@ -23,15 +23,14 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
         return _products.called_ufunc(ufunc, inputs, given)
     if method != "__call__":
         return _in_form(ufunc, method, inputs, given)
-    if "out" in given and not all(one.dtype.kind in "biuf" and one.dtype.isnative for one in _arrays(inputs, given)):
+    if "out" in given and not all(_ufuncs.is_computed(one.dtype) for one in _arrays(inputs, given)):
         if sum(one.nbytes for one in _arrays(inputs, given)) <= _dispatch.RAM_BYTES_MAX:
             return _dispatch.on_copies(ufunc, inputs, given)
     outs = given.pop("out", None)
     mask, casting = given.pop("where", True), given.pop("casting", "same_kind")
     dtype = given.pop("dtype", None)
-    if given.get("order", "K") in ("K", "C"):
-        given.pop("order", None)
     given.pop("subok", None)
+    is_fortran = _array._order(given.pop("order", "K")) == "F"
     if given:
         raise _dispatch.refused(ufunc, f"takes no {min(given)}")
     kind = None if dtype is None else np.dtype(dtype)
@@ -47,6 +46,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
             _check_mask(mask)
             shape = np.broadcast_shapes(np.shape(mask), results[0].shape)
             results = tuple(where_of(np.broadcast_to(mask, shape), one, np.zeros((), one.dtype)) for one in results)
+        results = tuple(one.copy("F") for one in results) if is_fortran else results
         return results if ufunc.nout > 1 else results[0]
     written = []
     for out, result in zip(outs, results):
@@ -295,7 +295,7 @@ def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, k
     several axes, and of items that are not numbers.
     """
     axes = _axes(array, axis)
-    is_number = array.dtype.kind in "biuf" and array.dtype.isnative
+    is_number = _ufuncs.is_computed(array.dtype)
     kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype if is_number else array.dtype
     if axes is not None and len(axes) == 1 and is_number and array.ndim > 1:
         sums = _summed_along(array, axes[0], kind)
@@ -315,7 +315,7 @@ def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, k
 def _summed_along(array: Array, axis: int, kind: np.dtype[Any], is_anywhere: bool = False) -> Array | None:
     """Computes sums along an axis on the devices, in 64 bits. None if the devices do not support the sums, or are only
     RAM and `is_anywhere` is false."""
-    if kind.kind not in "iuf" or (kind.kind != "f" and array.dtype.kind == "f"):
+    if not _dispatch.is_computed_as(kind) or (kind.kind != "f" and array.dtype.kind == "f"):
         return None
     core = _core.reduce_axis(array._core, axis, "float_sum" if kind.kind == "f" else "int_sum", is_anywhere)
     if core is None:
@@ -338,7 +338,7 @@ def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> A
 def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
     """Minima or maxima along an axis, by GPUs, or by any devices with `is_anywhere`. None if an item is NaN, or if the
     devices do not support the dtype."""
-    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+    if not _ufuncs.is_computed(array.dtype):
         return None
     if not (is_anywhere or array._core.is_on_cards):
         return None
@@ -354,7 +354,7 @@ def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, kee
     if kind.kind != "f":
         raise _dispatch.NotOnDevices
     axes = _axes(array, axis)
-    if axes is None and array.dtype.kind in "biuf" and array.dtype.isnative and kind.kind == "f":
+    if axes is None and _ufuncs.is_computed(array.dtype) and kind.kind == "f":
         total, count = np.float64(array._core.reduce("float_sum")), array.size
         with np.errstate(invalid="ignore", divide="ignore"):
             return _given(total / np.float64(count), kind, array, out, keepdims)
@@ -393,7 +393,7 @@ def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, ke
     several axes, and searches items that are not numbers.
     """
     axes = _axes(array, axis)
-    if axes is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+    if axes is not None or not _ufuncs.is_computed(array.dtype):
         if axes is not None and len(axes) == 1 and array.ndim > 1:
             found = _extreme_along(ufunc, array, axes[0])
             if found is not None:
@@ -434,7 +434,7 @@ def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdi
     function = np.argmin if which == "min" else np.argmax
     if array.size == 0 or not array.ndim:
         return function(np.asarray(array), axis, keepdims=keepdims)
-    if axis is None and array.dtype.kind in "biuf" and array.dtype.isnative:
+    if axis is None and _ufuncs.is_computed(array.dtype):
         return _given(_extreme(which, array)[0], np.intp, array, out, keepdims)
     if axis is None:
         return argument(which, array.reshape(-1), 0, out, False)
@@ -471,7 +471,7 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
     """Computes ``any`` or ``all``. The devices compute the result over all items, and NumPy computes results along
     axes.
     """
-    if _axes(array, axis) is not None or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+    if _axes(array, axis) is not None or not _ufuncs.is_computed(array.dtype):
         return reduced(ufunc, array, axis, None, out, keepdims)
     if ufunc is np.logical_or:
         value = array._core.reduce("first") is not None
@@ -495,7 +495,7 @@ def masked(function: Any, array: Array, given: dict[str, Any]) -> Any:
 
 def count_nonzero(array: Array, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Like ``numpy.count_nonzero``."""
-    if axis is None and array.dtype.kind in "biuf" and array.dtype.isnative:
+    if axis is None and _ufuncs.is_computed(array.dtype):
         count = array._core.reduce("count")
         return _given(count, np.intp, array, None, True) if keepdims else count
     return summed(array != np.zeros((), array.dtype), axis, np.intp, None, keepdims)
@@ -629,13 +629,11 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
 
 def _like(value: Any) -> Any:
     def made(array: Any, *, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None) -> Array:
-        _array._check_order(order)
-        shape = array.shape if shape is None else shape
+        shape, kind = array.shape if shape is None else shape, array.dtype if dtype is None else dtype
+        order = "F" if array._is_fortran(_array._order(order)) else "C"
         if value == 0:
-            return _array._result(
-                _array._as_tuple(shape), array.dtype if dtype is None else dtype, **_array._options_like(array)
-            )
-        return _array.full(shape, value, array.dtype if dtype is None else dtype, **_array._options_like(array))
+            return _array.empty(shape, kind, order, **_array._options_like(array))
+        return _array.full(shape, value, kind, order, **_array._options_like(array))
 
     return made
 
@@ -672,6 +670,13 @@ def copyto(target: Any, source: Any, casting: str = "same_kind", where: Any = Tr
     # NumPy's rules for a NumPy scalar differ from those for arrays, so convert the scalar to an array.
     source = source if isinstance(source, Array) else np.asarray(source)
     _written(target, source, where, casting, np.positive, False)
+
+
+def shares(a: Any, b: Any, max_work: Any, bounds: bool) -> bool:
+    """Like ``numpy.shares_memory``; with `bounds`, like ``numpy.may_share_memory``."""
+    if not (isinstance(a, Array) and isinstance(b, Array)):
+        return False
+    return a._core.shares(b._core, bounds, max_work)
 
 
 def _same(array: Array, order: Any = "K", subok: bool = False) -> Array:
@@ -752,6 +757,9 @@ def _nonzero(array: Array) -> tuple[np.ndarray[Any, Any], ...]:
 #: Functions that make views, or ask about shapes and dtypes: of any dtype.
 VIEWS: dict[Any, Any] = {
     np.copyto: copyto,
+    np.isfortran: lambda a: a.flags.fnc,
+    np.may_share_memory: lambda a, b, max_work=0: shares(a, b, max_work, True),
+    np.shares_memory: lambda a, b, max_work=-1: shares(a, b, max_work, False),
     np.zeros_like: _like(0),
     np.empty_like: _like(0),
     np.ones_like: _like(1),
@@ -839,6 +847,8 @@ def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> A
             return _large.sliding_window_view(*args, **given)
         if function in copied():
             return _dispatch.copied(function, _large.FUNCTIONS.get(function), function in _large.MOVES, args, given)
+        if function.__module__ in ("numpy.linalg", "numpy.fft"):
+            return _dispatch.on_copies(function, *_dispatch._bound(function, args, given))
         name = f"{function.__module__}.{function.__name__}"
         raise TypeError(
             f"vmarray.Array does not support {name}; if RAM has room, {name} of numpy.asarray(array) "

@@ -24,11 +24,11 @@ NAMES: dict[str, str] = {
     "pieces": "append argpartition column_stack copy copyto dstack hstack nanmax nanmin pad partition repeat roll stack tile vstack",
     # Functions that return views, or facts about shapes and dtypes.
     "views": """array_split atleast_1d atleast_2d atleast_3d broadcast_arrays broadcast_to diag diagonal dsplit expand_dims flip
-        fliplr flipud hsplit imag iscomplexobj isrealobj ix_ matrix_transpose moveaxis ndim permute_dims ravel real real_if_close
-        reshape rollaxis rot90 shape size split squeeze swapaxes transpose trim_zeros unstack vsplit""",
+        fliplr flipud hsplit imag iscomplexobj isfortran isrealobj ix_ matrix_transpose may_share_memory moveaxis ndim permute_dims ravel real real_if_close
+        reshape rollaxis rot90 shape shares_memory size split squeeze swapaxes transpose trim_zeros unstack vsplit""",
     # Functions that create arrays of the package, and its classes with the names of NumPy's.
     "package": """arange array asanyarray asarray asarray_chkfinite ascontiguousarray empty empty_like eye flatiter
-        from_dlpack fromfile fromfunction full full_like identity indices linspace load meshgrid ndarray ndenumerate ones
+        asfortranarray from_dlpack fromfile fromfunction full full_like identity indices linspace load meshgrid ndarray ndenumerate ones
         ones_like random require save tri vectorize zeros zeros_like""",
     # Functions that NumPy computes on copies in RAM. For larger arrays the package computes the functions in _large,
     # and products of arrays of 1 MiB or more.
@@ -65,16 +65,11 @@ NAMES: dict[str, str] = {
         row_stack set_printoptions setbufsize seterr seterrcall show_config show_runtime test typename char core
         ctypeslib dtypes emath exceptions f2py fft lib linalg ma polynomial rec strings testing typing
         matlib in1d trapz""",
-    "refused": """asfortranarray asmatrix bmat broadcast frompyfunc isfortran matrix may_share_memory memmap nditer
-        nested_iters recarray shares_memory""",
+    "refused": "asmatrix bmat broadcast frompyfunc matrix memmap nditer nested_iters recarray",
 }
 #: Advice for names that are refused.
 ADVICE: dict[str, str] = dict.fromkeys(
     ("asmatrix", "bmat", "matrix"), "arrays of two axes have the operator @; numpy.matrix is of a copy in RAM"
-)
-ADVICE |= dict.fromkeys(("asfortranarray", "isfortran"), "items are stored in the order 'C'; use the view array.T")
-ADVICE |= dict.fromkeys(
-    ("may_share_memory", "shares_memory"), "views share memory with their array, all results else are copies"
 )
 ADVICE |= dict.fromkeys(("nditer", "nested_iters"), "iterate over the array, its flat, or numpy.ndindex(array.shape)")
 ADVICE["broadcast"] = "use numpy.broadcast_shapes or broadcast_arrays"

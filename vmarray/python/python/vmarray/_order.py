@@ -19,7 +19,7 @@ _BINS = 4096
 
 def _has_order(array: Array) -> bool:
     """True if devices sort items of the array's dtype."""
-    return array.dtype.kind in "iuf" and array.dtype.isnative and array.dtype != np.float16
+    return _ufuncs.is_computed(array.dtype) and array.dtype not in (np.bool_, np.float16)
 
 
 def _as_key(array: Array) -> Array:
@@ -400,7 +400,7 @@ def histogram(
         edges = np.histogram_bin_edges(sample, bins if np.ndim(bins) == 0 else np.asarray(bins), range)
     counts = None
     count = len(edges) - 1
-    if np.ndim(bins) == 0 and weights is None and count <= _BINS and array.dtype.kind in "iuf" and array.dtype.isnative:
+    if np.ndim(bins) == 0 and weights is None and count <= _BINS and array.dtype.kind != "b" and _ufuncs.is_computed(array.dtype):
         step = float((edges.dtype.type(edges[-1]) - edges[0]) / edges.dtype.type(count)) if count else 0.0
         wide = (float(edges[-1]) - float(edges[0])) / max(count, 1)
         for one in (wide, step):

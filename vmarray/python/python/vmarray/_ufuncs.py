@@ -42,6 +42,13 @@ def kind(operand: object) -> object:
     return dtype if isinstance(dtype, np.dtype) else np.asarray(operand).dtype
 
 
+def is_computed(dtype: np.dtype[Any]) -> bool:
+    """True if devices compute with the dtype: bool, or integers and floats of at most 64 bits, in the machine's byte
+    order.
+    """
+    return dtype.kind in "biuf" and dtype.itemsize <= 8 and dtype.isnative
+
+
 def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...]]:
     """Divides a shape into parts of at most `most` items, in order. Each part is an index key."""
     if 0 in shape:

@@ -1,8 +1,7 @@
 """Namespace of the Python array API standard (2024.12).
 
-A function with the name of a NumPy function is NumPy's function, which dispatches to arrays of this package. The
-namespace lacks linear algebra, Fourier transforms and access to device memory; GUIDE.md lists the differences from
-NumPy.
+A function with the name of a NumPy function is NumPy's function, which dispatches to arrays of this package. GUIDE.md
+lists the differences from NumPy.
 
 Examples
 --------
@@ -14,6 +13,7 @@ Array([0. , 1. , 0. , 0.5, 1. ], dtype=float64)
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,10 @@ __array_api_version__ = "2024.12"
 
 
 def __getattr__(name: str) -> Any:
-    """Returns NumPy's object with this name."""
-    if name.startswith("_") or name in ("linalg", "fft", "random"):
+    """Returns NumPy's object with this name, or an extension of the standard."""
+    if name in _EXTENSIONS:
+        return _EXTENSIONS[name]
+    if name.startswith("_") or name == "random":
         raise AttributeError(f"the namespace of vmarray has no {name}")
     return getattr(np, name)
 
@@ -134,9 +136,9 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: Any = None) 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Array:
     """A copy of another package's array, by DLPack."""
-    if copy is False:
+    if copy is False and not isinstance(x, Array):
         raise BufferError(f"an array of type {type(x).__name__} can only be copied; leave `copy` out")
-    return _array.from_dlpack(x, **_options(device))
+    return _array.from_dlpack(x, copy=copy, **_options(device))
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Any]:
@@ -281,14 +283,14 @@ def _cumulated(function: Any, x: Array, axis: Any, dtype: Any, include_initial: 
     return np.pad(result, [(int(n == own), 0) for n in range(x.ndim)], constant_values=initial)
 
 
-def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Any:
-    """The standard deviation of the items, or the standard deviations along axes."""
-    return x.std(axis, ddof=correction, keepdims=keepdims)
+def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False, ddof: Any = None) -> Any:
+    """The standard deviation of the items, or the standard deviations along axes. `ddof` is NumPy's `correction`."""
+    return x.std(axis, ddof=correction if ddof is None else ddof, keepdims=keepdims)
 
 
-def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False) -> Any:
-    """The variance of the items, or the variances along axes."""
-    return x.var(axis, ddof=correction, keepdims=keepdims)
+def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False, ddof: Any = None) -> Any:
+    """The variance of the items, or the variances along axes. `ddof` is NumPy's `correction`."""
+    return x.var(axis, ddof=correction if ddof is None else ddof, keepdims=keepdims)
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
@@ -301,3 +303,26 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     ]
     key[own] = np.asarray(indices)
     return asarray(x[tuple(key)])
+
+
+# Extensions of the standard: NumPy's functions, which dispatch to arrays of this package.
+
+_LINALG = """cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank
+    matrix_transpose outer pinv qr slogdet solve svd svdvals tensordot trace vecdot vector_norm"""
+_FFT = "fft ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftshift ifftshift"
+
+
+def _frequencies(function: Any) -> Any:
+    def work(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Array:
+        return asarray(function(n, d), dtype=dtype, device=device)
+
+    work.__name__ = function.__name__
+    return work
+
+
+_EXTENSIONS = {
+    name: types.SimpleNamespace(**{one: getattr(module, one) for one in names.split() if hasattr(module, one)})
+    for name, module, names in (("linalg", np.linalg, _LINALG), ("fft", np.fft, _FFT))
+}
+for _function in (np.fft.fftfreq, np.fft.rfftfreq):
+    setattr(_EXTENSIONS["fft"], _function.__name__, _frequencies(_function))
