@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SECONDS_MAX = 60
 BYTES_MAX = 6 << 30
 #: Functions of other projects whose callers request a conversion to NumPy.
-EXPLICIT = {"to_numpy", "as_numpy", "values", "get"}
+EXPLICIT = set("to_numpy as_numpy values get to_series to_pandas to_dataframe to_index".split())
 
 
 class SilentConversionError(Exception):

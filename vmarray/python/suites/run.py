@@ -17,6 +17,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import vmarray
+
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parent / "SUITES.md"
 SITE = Path(sysconfig.get_paths()["purelib"])
@@ -43,11 +45,14 @@ def _pytest(suite, paths, folder, log, options):
     root = folder if suite == "array-api" else SITE
     settings = root / "pytest.ini" if suite == "array-api" else Path(os.devnull)
     command = [sys.executable, "-m", "pytest", "-p", "plugin", "--suite", suite, "-q", "-p", "no:cacheprovider"]
-    command += ["--continue-on-collection-errors", "-c", str(settings), "--rootdir", str(root), "--tb=short", "--outcomes", str(outcomes)]
+    command += ["--continue-on-collection-errors", "-c", str(settings), "--rootdir", str(root), "--tb=short"]
+    command += ["--outcomes", str(outcomes), *options, *map(str, paths)]
+    # Outside the folder of the installed packages, so that Python prefers `PYTHONPATH`.
+    own = root if suite == "array-api" else log.parent
     folders = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "MALLOC_ARENA_MAX": "2"}
     with log.open("w") as file:
-        run = subprocess.run([*command, *options, *map(str, paths)], cwd=root if suite == "array-api" else log.parent, env=environment, stdout=file, stderr=file)
+        run = subprocess.run(command, cwd=own, env=environment, stdout=file, stderr=file)
     if not outcomes.exists():
         raise SystemExit(f"pytest of the suite {suite} ended with {run.returncode}; read {log}")
     return json.loads(outcomes.read_text())
@@ -91,10 +96,14 @@ def _table(rows):
 
 
 def _machine():
-    names = (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "dask", "xarray", "pytest"))
-    day = datetime.datetime.now(datetime.timezone.utc).date()
-    return f"{day}, {os.cpu_count()} cores of {next(names, platform.machine())}, no GPU; Python {platform.python_version()}, {versions}."
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if "model name" in line)
+    packages = ("numpy", "dask", "xarray", "scipy", "pytest", "hypothesis")
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in packages]
+    day, python = datetime.datetime.now(datetime.timezone.utc).date(), f"Python {platform.python_version()}"
+    backends = ", ".join(sorted({device.backend for device in vmarray.devices()}))
+    machine = f"{day}, {os.cpu_count()} cores of {next(names, platform.machine())}, devices: {backends}."
+    return f"{machine}\n{', '.join([python, *versions[:3]])},\n{', '.join(versions[3:])}."
 
 
 def record(rows):
@@ -102,16 +111,18 @@ def record(rows):
     text = DOCUMENT.read_text()
     before, mark, rest = text.partition("<!-- present -->\n")
     old, end, after = rest.partition("<!-- end -->")
-    known = {line.split("|")[1].strip(): [one.strip() for one in line.split("|")[1:-1]] for line in old.splitlines() if "|" in line}
-    known |= {row[0]: row for row in rows}
-    DOCUMENT.write_text(f"{before}{mark}{_machine()}\n\n{_table([known[name] for name in SUITES if name in known])}\n{end}{after}")
+    cells = [[one.strip() for one in line.split("|")[1:-1]] for line in old.splitlines() if line.startswith("|")]
+    known = {row[0]: row for row in [*cells, *rows]}
+    table = _table([known[name] for name in SUITES if name in known])
+    DOCUMENT.write_text(f"{before}{mark}{_machine()}\n\n{table}\n{end}{after}")
 
 
 def main():
     """Runs the suites that the command line names. Returns 1 if a suite misses its limits."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*", choices=[*SUITES, []], help="default: all")
-    parser.add_argument("--array-api", type=Path, default=os.environ.get(FOLDER), help="the folder of the array API tests")
+    help = "the folder of the array API tests"
+    parser.add_argument("--array-api", type=Path, default=os.environ.get(FOLDER), help=help)
     parser.add_argument("--examples", type=int, default=20, help="random examples of each array API test")
     parser.add_argument("--logs", type=Path, default=Path.cwd(), help="the folder for logs")
     parser.add_argument("--record", action="store_true", help="writes the counts to SUITES.md")

@@ -244,7 +244,8 @@ def _explicit_numpy():
 
 def _explicit_testing():
     module = types.ModuleType("explicit_numpy.testing")
-    module.__getattr__ = lambda name: _comparing(getattr(np.testing, name)) if name in COMPARISONS else getattr(np.testing, name)
+    found = functools.partial(getattr, np.testing)
+    module.__getattr__ = lambda name: _comparing(found(name)) if name in COMPARISONS else found(name)
     return module
 
 
@@ -266,11 +267,13 @@ def install(suite, config):
         sys.modules |= _cupy()
         vm.Array.get = explicit(np.asarray)
         prefixes = {"*": "explicit_", "test_duck_array_ops.py": "vmarray_as_"}
-    if suite == "dask":
         import dask.utils
 
+        # Dask asks by the class's name; replace the function before modules of Dask import it.
         dask.utils.is_cupy_type = lambda value: isinstance(value, vm.Array)
         import dask.array.utils
+
+        import vmarray.dask  # noqa: F401
 
         _allow_asserts(dask.array.utils, ["assert_eq"])
     if suite == "xarray":

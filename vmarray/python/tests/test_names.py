@@ -273,3 +273,17 @@ def test_windows():
     for window, axis in (((2, 3), None), (4, 1), ((2, 2), (1, 1))):
         made = view(vm.asarray(OWN), window, axis=axis)
         assert isinstance(made, vm.Array) and np.array_equal(np.asarray(made), view(OWN, window, axis=axis))
+
+
+def test_numbers_with_an_output():
+    out = vm.zeros(3, "i4")
+    assert np.add(1, 2, out=out[1:2]).tolist() == [3] and np.add(np.int64(2), 3, out=out, where=np.array([1, 0, 0], bool)) is out
+    same(out, np.array([5, 3, 0], "i4"))
+    quotient, rest = vm.zeros(()), vm.zeros(2)
+    np.divmod(7, 2, out=(quotient, rest))
+    assert quotient == 3 and rest.tolist() == [1, 1]
+
+
+def test_where_of_other_items_gives_arrays():
+    for a in (vm.zeros((0, 2)), vm.array(["a", "b"]), vm.zeros(2, ">i4")):
+        assert isinstance(np.where(a == a, a, a), vm.Array)

@@ -5,8 +5,8 @@ use anyhow::Result;
 use cargo_metadata::camino::{Utf8Path, Utf8PathBuf};
 use xshell::{Shell, cmd};
 
-/// Packages that the array API tests need.
-pub const PACKAGES: [&str; 1] = ["ndindex>=1.8"];
+/// Packages that the suites need: ndindex for the array API tests, scipy for tests of Dask.
+pub const PACKAGES: [&str; 2] = ["ndindex>=1.8", "scipy"];
 
 /// Runs test suites of other projects with arrays of the Python package: of NumPy, Dask and xarray as
 /// installed from PyPI, and the array API tests. Fails if a suite misses the limits of

@@ -122,7 +122,8 @@ def on_copies(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> An
     for copy, array in copies:
         if any(array is one for one in outs) or (is_in_place and array is args[0]):
             array._assign(copy)
-    if function in _GIVES_NUMPYS or any(isinstance(one, np.ndarray) for one in outs):
+    gives_numpys = function in _GIVES_NUMPYS and not (function is np.where and len(args) > 1)
+    if gives_numpys or any(isinstance(one, np.ndarray) for one in outs):
         return result
     return wrapped(result, _options_like(*arrays), copies)
 

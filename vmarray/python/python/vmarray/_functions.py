@@ -43,7 +43,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
     if outs is None:
         if mask is not True:
             # Set the items outside of the mask to zero; NumPy leaves them undefined.
-            _check_mask(mask)
+            mask = _mask(mask)
             shape = np.broadcast_shapes(np.shape(mask), results[0].shape)
             results = tuple(where_of(np.broadcast_to(mask, shape), one, np.zeros((), one.dtype)) for one in results)
         results = tuple(one.copy("F") for one in results) if is_fortran else results
@@ -97,7 +97,7 @@ def _written(out: Any, result: Any, mask: Any, casting: str, ufunc: np.ufunc, is
             f"{np.shape(result)}"
         )
     if mask is not True:
-        _check_mask(mask)
+        mask = _mask(mask)
         result, is_own = where_of(mask, result.astype(out.dtype), out), True
     if is_own and isinstance(out, Array) and isinstance(result, Array) and out._is_computed_from(result) and out.ndim:
         # Pass True: no other object uses the expression, so its values need not be stored before the change.
@@ -136,15 +136,22 @@ def _raised_by_numpy(
     ufunc(*probes, casting=casting, **options)
 
 
-def _check_mask(mask: Any) -> None:
-    kind = getattr(mask, "dtype", None) or np.asarray(mask).dtype
-    if kind != np.bool_:
-        raise TypeError(f"Cannot cast array data from {kind!r} to dtype('bool') according to the rule 'safe'")
+def _mask(mask: Any) -> Any:
+    """A mask as an array of bools. Converts lists of numbers, but not arrays, as NumPy does."""
+    mask = mask if hasattr(mask, "dtype") else np.asarray(mask, bool)
+    if mask.dtype != np.bool_:
+        raise TypeError(f"Cannot cast array data from {mask.dtype!r} to dtype('bool') according to the rule 'safe'")
+    return mask
 
 
 def _computed(
     ufunc: np.ufunc, inputs: tuple[Any, ...], dtype: np.dtype[Any] | None, casting: Any = "same_kind"
 ) -> tuple[Any, ...]:
+    if not any(isinstance(one, Array) or np.ndim(one) for one in inputs):
+        # Only `out` is an array of the package: an expression of numbers alone has no devices.
+        options = {} if dtype is None else {"dtype": dtype}
+        found = ufunc(*inputs, casting=casting, **options)
+        return tuple(map(np.asarray, found)) if ufunc.nout > 1 else (np.asarray(found),)
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
     types = _types(ufunc, inputs, dtype, casting)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
@@ -603,6 +610,9 @@ def concatenate(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = Non
         # Let NumPy concatenate Python's numbers, because they take the dtype of the other operands.
         raise _dispatch.NotOnDevices
     arrays = [one if isinstance(one, Array) else np.asarray(one) for one in arrays]
+    if len({one.ndim for one in arrays}) > 1 and axis is not None:
+        # Let NumPy raise the error that names the axes.
+        raise _dispatch.NotOnDevices
     if axis is None:
         arrays, axis = [one.reshape(-1) for one in arrays], 0
     if not arrays:

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 
 
+#: NumPy combines fewer arrays than this, counting those of an index.
+_ARRAYS_MAX = 64
+
+
 def is_basic(key: tuple[Any, ...]) -> bool:
     """True if NumPy returns a view for this key: it has only integers, slices, ``None`` and ellipses."""
     return all(
@@ -126,6 +130,8 @@ def positions(
                 places.append(len(plain))
                 plain.append(advanced)
                 axis += 1
+    if len(advanced) >= _ARRAYS_MAX:
+        raise IndexError(f"too many index arrays: {len(advanced)}; NumPy permits fewer than {_ARRAYS_MAX}")
     try:
         common = np.broadcast_shapes(*(array.shape for array in advanced))
     except ValueError:

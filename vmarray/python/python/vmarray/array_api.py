@@ -283,14 +283,14 @@ def _cumulated(function: Any, x: Array, axis: Any, dtype: Any, include_initial: 
     return np.pad(result, [(int(n == own), 0) for n in range(x.ndim)], constant_values=initial)
 
 
-def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False, ddof: Any = None) -> Any:
-    """The standard deviation of the items, or the standard deviations along axes. `ddof` is NumPy's `correction`."""
-    return x.std(axis, ddof=correction if ddof is None else ddof, keepdims=keepdims)
+def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False, **given: Any) -> Any:
+    """The standard deviation of the items, or the standard deviations along axes. Also takes NumPy's `ddof` and `dtype`."""
+    return x.std(axis, keepdims=keepdims, **{"ddof": correction, **given})
 
 
-def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False, ddof: Any = None) -> Any:
-    """The variance of the items, or the variances along axes. `ddof` is NumPy's `correction`."""
-    return x.var(axis, ddof=correction if ddof is None else ddof, keepdims=keepdims)
+def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False, **given: Any) -> Any:
+    """The variance of the items, or the variances along axes. Also takes NumPy's `ddof` and `dtype`."""
+    return x.var(axis, keepdims=keepdims, **{"ddof": correction, **given})
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
