@@ -67,17 +67,40 @@ fn max_of<T: KernelNumber>(a: T, b: T) -> T {
 /// Returns the sum of `x` over the group's threads up to and including this one; `parts` is scratch memory.
 #[kernel(crate = crate)]
 pub fn scan_sum<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
-    let warp = at.in_group() / 32;
+    let sum = scan_sum_once(at, parts, x);
+    barrier();
+    sum
+}
+
+/// Returns the same sum as [`scan_sum`], with one barrier less: the kernel may write to `parts` only after
+/// another barrier.
+///
+/// ```
+/// use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = 64)]
+/// fn sums(at: At<1>, parts: &Group<u32, 2>, x: &mut Own<u32>) {
+///     x.set(group::scan_sum_once(at, parts, x.get()));
+/// }
+/// let mut x = [2; 64];
+/// run_on_host::<sums>(0..64, ((), (), &mut x))?;
+/// assert_eq!((x[0], x[40], x[63]), (2, 82, 128));
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
+/// ```
+#[kernel(crate = crate)]
+pub fn scan_sum_once<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T) -> T {
+    let warp = at.in_group() as u32 / 32;
     let mut sum = lanes::scan_sum(x);
     if at.in_group() % 32 == 31 {
-        parts.set(warp, sum);
+        parts.set(warp as usize, sum);
     }
     barrier();
     let mut before = T::ZERO;
-    for other in 0..warp {
-        before = before + parts[other];
+    for other in 0..W {
+        if (other as u32) < warp {
+            before = before + parts[other];
+        }
     }
-    barrier();
     if warp > 0 {
         sum = before + sum;
     }

@@ -387,6 +387,10 @@ impl<'a> Writer<'a> {
         }
         let (more, items) = (self.text.temporary("pred"), self.given(LeadingParameters::Items));
         if let Some(len) = self.body.group_len {
+            // A zero that the assembler cannot predict, because it miscompiles votes on known values.
+            self.text.declare("b32", "zero");
+            emit!(self.text, "mov.u32 zero, %nctaid.y");
+            emit!(self.text, "sub.u32 zero, zero, 1");
             self.groups(len, &more, &items);
         } else {
             self.text.declare("b64", "step");

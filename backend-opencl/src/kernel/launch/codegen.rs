@@ -374,7 +374,9 @@ impl<'a> Writer<'a> {
         self.indent = 2;
         self.line(&format!("const ulong item = group * {len}ul + own;"));
         self.line("const uint live = item < items;");
-        for (number, array_len) in &arrays {
+        for (number, array_len) in
+            arrays.iter().filter(|(number, _)| self.shape.kernel.starts_zeroed(*number))
+        {
             self.line(&format!("for (uint at = own; at < {array_len}u; at += {len}u)"));
             self.line(&format!("    a{number}[at] = 0;"));
         }

@@ -49,29 +49,64 @@ impl Writer<'_> {
     /// Writes code that clears shared memory, except arrays that the items write first. Each thread clears
     /// words at the stride of the block.
     fn clear_shared(&mut self, len: u32) {
+        /// The maximum number of words that a thread clears without a loop.
+        const UNROLLED_MAX: u64 = 8;
         let arrays = self.body.arrays.iter().enumerate();
         let cleared: Vec<_> = arrays
             .filter(|(number, array)| array.space == Space::Group && !self.is_written_first(*number, len))
             .map(|(number, array)| (self.array_at(number), array.bytes().next_multiple_of(8)))
             .collect();
-        for (first, bytes) in &cleared {
-            let (at, end, more) =
-                (self.text.temporary("b64"), self.text.temporary("b64"), self.text.temporary("pred"));
-            let begin = self.text.temporary("b64");
-            emit!(self.text, "mov.u64 {begin}, shared");
-            emit!(self.text, "add.u64 {begin}, {begin}, {first}");
-            emit!(self.text, "add.u64 {end}, {begin}, {bytes}");
+        let (at, end, more) =
+            (self.text.temporary("b64"), self.text.temporary("b64"), self.text.temporary("pred"));
+        if !cleared.is_empty() {
+            emit!(self.text, "mov.u64 {end}, shared");
             emit!(self.text, "mul.wide.u32 {at}, thread, 8");
-            emit!(self.text, "add.u64 {at}, {at}, {begin}");
+            emit!(self.text, "add.u64 {at}, {at}, {end}");
+        }
+        for (first, bytes) in &cleared {
+            let (step, rounds) = (8 * u64::from(len), bytes / 8 / u64::from(len));
+            if rounds <= UNROLLED_MAX {
+                for round in 0..rounds {
+                    emit!(self.text, "st.shared.u64 [{at}+{}], 0", first + step * round);
+                }
+                let rest = bytes / 8 % u64::from(len);
+                if rest > 0 {
+                    emit!(self.text, "setp.lt.u32 {more}, thread, {rest}");
+                    emit!(self.text, "@{more} st.shared.u64 [{at}+{}], 0", first + step * rounds);
+                }
+                continue;
+            }
+            let own = self.text.temporary("b64");
+            emit!(self.text, "mov.u64 {end}, shared");
+            emit!(self.text, "add.u64 {end}, {end}, {}", first + bytes);
+            emit!(self.text, "add.u64 {own}, {at}, {first}");
             self.text.label(&format!("clear_shared_{first}"));
-            emit!(self.text, "setp.lt.u64 {more}, {at}, {end}");
-            emit!(self.text, "@{more} st.shared.u64 [{at}], 0");
-            emit!(self.text, "add.u64 {at}, {at}, {}", 8 * len);
+            emit!(self.text, "setp.lt.u64 {more}, {own}, {end}");
+            emit!(self.text, "@{more} st.shared.u64 [{own}], 0");
+            emit!(self.text, "add.u64 {own}, {own}, {step}");
             emit!(self.text, "@{more} bra clear_shared_{first}");
         }
-        if !cleared.is_empty() {
+        if !cleared.is_empty() && !self.waits_before_group_memory() {
             emit!(self.text, "barrier.sync 0");
         }
+    }
+
+    /// Returns true if all items of a group meet at a barrier before any of them accesses an array of the
+    /// group that starts with zeroes.
+    fn waits_before_group_memory(&self) -> bool {
+        let is_cleared = |array: u16| {
+            self.body.arrays[usize::from(array)].space == Space::Group
+                && self.shape.kernel.starts_zeroed(array.into())
+        };
+        fn accesses(op: &Op, is_cleared: &impl Fn(u16) -> bool) -> bool {
+            match op {
+                Op::Get { array, .. } | Op::Put { array, .. } => is_cleared(*array),
+                Op::Atomic { place: Place::Array { array, .. }, .. } => is_cleared(*array),
+                _ => op.within().into_iter().flatten().any(|op| accesses(op, is_cleared)),
+            }
+        }
+        let ends = |op: &&Op| matches!(op, Op::Barrier) || accesses(op, &is_cleared);
+        matches!(self.body.code.iter().find(ends), Some(Op::Barrier))
     }
 
     /// Returns true if no item can read an element of a group's array before it is written: the items write
@@ -154,12 +189,9 @@ impl Writer<'_> {
 
     /// Writes code that finds the lanes with the same lowest bits, by one vote for each bit.
     fn alike(&mut self, name: &str, value: &str, bits: u8) {
-        let [own, zero, lanes] = ["b32"; 3].map(|kind| self.text.temporary(kind));
+        let [own, lanes] = ["b32"; 2].map(|kind| self.text.temporary(kind));
         let is_set = self.text.temporary("pred");
-        // Compute a zero that the assembler cannot predict, because it miscompiles votes on known values.
-        emit!(self.text, "mov.u32 {zero}, %nctaid.y");
-        emit!(self.text, "sub.u32 {zero}, {zero}, 1");
-        emit!(self.text, "or.b32 {own}, {value}, {zero}");
+        emit!(self.text, "add.u32 {own}, {value}, zero");
         emit!(self.text, "mov.u32 {name}, {ALL}");
         for bit in 0..bits {
             emit!(self.text, "and.b32 {lanes}, {own}, {}", 1_u32 << bit);
@@ -331,6 +363,12 @@ impl Writer<'_> {
             Rmw::And => ("and", bits, value),
             Rmw::Or => ("or", bits, value),
             Rmw::Xor => ("xor", bits, value),
+            // Without a result, an exchange is a store.
+            Rmw::Exchange if name.is_none() && self.capability >= (7, 0) => {
+                let (guard, scope) = (Self::guard(&inside), if space == "shared" { "cta" } else { "gpu" });
+                emit!(self.text, "{guard}st.relaxed.{scope}.{space}.{bits} [{address}], {value}");
+                ("", "", String::new())
+            }
             Rmw::Exchange => ("exch", bits, value),
             Rmw::CompareExchange { expected } => ("cas", bits, format!("{}, {value}", r(expected))),
         };

@@ -17,6 +17,15 @@ pub(super) fn of(key: Type) -> LibraryKernel {
     by_key!(key, K => count_digits<K, { size_of::<K>() * DIGITS * COPIES }>)
 }
 
+/// Kernel function: counts each digit of a key.
+#[kernel(crate = vmarray_kernel)]
+fn count_key<K: KernelInteger, const N: usize>(key: K, copy: u32, here: &Group<u32, N>) {
+    for place in 0..K::BITS / 8 {
+        let digit = (key >> (8 * place)) as u32 % DIGITS as u32;
+        here.add(((place * DIGITS as u32 + digit) * COPIES as u32 | copy) as usize, 1);
+    }
+}
+
 /// Kernel: counts the keys with each value of each digit. Adds to the words `2 * (place * 256 + digit)`. The
 /// next words extend the counts to 64 bits, because some devices have no 64-bit atomics.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
@@ -31,20 +40,19 @@ fn count_digits<K: KernelInteger + ElementMemory, const N: usize>(
     let t = at.in_group();
     let mut from = at.group() * (AT_ONCE * BLOCK);
     while from < count {
-        let mut read = [K::ZERO; AT_ONCE];
-        for i in 0..AT_ONCE {
-            let j = from + i * BLOCK + t;
-            if j < count {
-                read[i] = keys[j];
+        if from + AT_ONCE * BLOCK <= count {
+            let mut read = [K::ZERO; AT_ONCE];
+            for i in 0..AT_ONCE {
+                read[i] = keys[from + t + i * BLOCK];
             }
-        }
-        for i in 0..AT_ONCE {
-            if from + i * BLOCK + t < count {
-                let key = in_order(read[i], order);
-                for place in 0..K::BITS / 8 {
-                    let digit = (key >> (8 * place)) as usize % DIGITS;
-                    here.add((place as usize * DIGITS + digit) * COPIES + t % COPIES, 1);
-                }
+            for i in 0..AT_ONCE {
+                count_key(in_order(read[i], order), t as u32 % COPIES as u32, here);
+            }
+        } else {
+            let mut j = from + t;
+            while j < count {
+                count_key(in_order(keys[j], order), t as u32 % COPIES as u32, here);
+                j += BLOCK;
             }
         }
         from += at.groups() * (AT_ONCE * BLOCK);

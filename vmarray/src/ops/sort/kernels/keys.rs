@@ -33,8 +33,8 @@ pub(super) use by_key;
 /// words of a [`KeyOrder`](crate::ops::sort::KeyOrder).
 #[kernel(crate = vmarray_kernel)]
 pub(super) fn in_order<K: KernelInteger>(key: K, order: (K, K)) -> K {
-    let of_sign = if key >> (K::BITS - 1) == K::ZERO { K::ZERO } else { order.1 };
-    key ^ order.0 ^ of_sign
+    let is_negative = K::ZERO - (key >> (K::BITS - 1));
+    key ^ order.0 ^ (is_negative & order.1)
 }
 
 /// Kernel function: converts an unsigned number back to its key, as the inverse of [`in_order`].

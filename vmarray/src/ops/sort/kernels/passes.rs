@@ -182,14 +182,15 @@ fn move_tile<
     let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
     let (base, count) = (tile * N, (all - tile * N).min(N) as u32);
     let (own, of_warp) = (t / 32 * 32 * E + t % 32, (t / 32 * DIGITS) as u32);
-    // Pad an incomplete tile with the greatest key, which the sort moves behind all keys of the tile.
-    let mut read = [as_it_was(K::MAX, order); E];
+    let mut read = [K::ZERO; E];
     if count == N as u32 {
         for i in 0..E {
             read[i] = keys[base + own + 32 * i];
         }
     } else {
+        // Pad an incomplete tile with the greatest key, which the sort moves behind all keys of the tile.
         for i in 0..E {
+            read[i] = as_it_was(K::MAX, order);
             if (own + 32 * i) < count as usize {
                 read[i] = keys[base + own + 32 * i];
             }
@@ -203,8 +204,11 @@ fn move_tile<
     let (real, start) = count_digits::<WAITS, N>(at, tile, count, states, next, parts);
     // The counts of a warp begin at a multiple of 256, so `|` adds a digit. Two places share a word.
     let mut places = [0_u32; E];
+    // The compiler cannot predict the result of a shuffle. So it computes the digits again, which takes fewer
+    // registers than keeping them.
+    let again = lanes::shuffle(shift, 0);
     for i in 0..E {
-        let place = group::take_places(at, next, 0, of_warp | digit_of(read[i], shift), 8);
+        let place = group::take_places(at, next, 0, of_warp | digit_of(read[i], again), 8);
         sorted.set(place as usize, read[i] as W);
         places[i / 2] |= place << (16 * (i as u32 % 2));
     }
@@ -248,18 +252,40 @@ fn write_tile<
 ) {
     let t = at.in_group();
     let mut digits = [0_u32; E];
-    for i in 0..E {
-        let j = t + i * BLOCK;
-        let key = sorted[j] as K;
-        let digit = digit_of(key, shift);
-        if (j as u32) < range.1 {
-            to.set(first[digit as usize] as usize + t + i * BLOCK, as_it_was(key, order));
+    if range.1 == N as u32 {
+        for i in 0..E {
+            let digit = write_key(t, i * BLOCK, shift, order, to, sorted, first);
+            digits[i / 4] |= digit << (8 * (i as u32 % 4));
         }
-        digits[i / 4] |= digit << (8 * (i as u32 % 4));
+    } else {
+        for i in 0..E {
+            if ((t + i * BLOCK) as u32) < range.1 {
+                let digit = write_key(t, i * BLOCK, shift, order, to, sorted, first);
+                digits[i / 4] |= digit << (8 * (i as u32 % 4));
+            }
+        }
     }
     if HAS_VALUES {
         move_values(at, range, places, digits, values, values_to, sorted, first);
     }
+}
+
+/// Kernel function: writes the key at position `t + by` of the sorted tile to its target, and returns its
+/// digit.
+#[kernel(crate = vmarray_kernel)]
+fn write_key<K: KernelInteger + ElementMemory, W: KernelInteger + ElementMemory, const N: usize>(
+    t: usize,
+    by: usize,
+    shift: u32,
+    order: (K, K),
+    to: &Shared<K>,
+    sorted: &Group<W, N>,
+    first: &Group<u64, DIGITS>,
+) -> u32 {
+    let key = sorted[t + by] as K;
+    let digit = digit_of(key, shift);
+    to.set(first[digit as usize] as usize + t + by, as_it_was(key, order));
+    digit
 }
 
 /// Kernel function: publishes the number of keys with each digit, and stores in `next` the first position of
@@ -289,7 +315,7 @@ fn count_digits<const WAITS: bool, const N: usize>(
             states.exchange(HEADER + tile * DIGITS + t, state);
         }
     }
-    let start = group::scan_sum(at, parts, of_tile) - of_tile;
+    let start = group::scan_sum_once(at, parts, of_tile) - of_tile;
     if t < DIGITS {
         let mut place = start;
         for warp in 0..WARPS {
@@ -366,10 +392,9 @@ fn move_values<
     }
     barrier();
     for i in 0..E {
-        let j = t + i * BLOCK;
         let digit = digits[i / 4] >> (8 * (i as u32 % 4)) & 0xFF;
-        if (j as u32) < range.1 {
-            values_to.set(first[digit as usize] as usize + t + i * BLOCK, sorted[j] as V);
+        if range.1 == N as u32 || ((t + i * BLOCK) as u32) < range.1 {
+            values_to.set(first[digit as usize] as usize + t + i * BLOCK, sorted[t + i * BLOCK] as V);
         }
     }
 }
@@ -383,14 +408,16 @@ fn tiles_before<const WAITS: bool>(tile: usize, state: usize, own: u32, states: 
     } else if tile > 0 {
         let mut look = state - DIGITS;
         loop {
-            let found = states.acquire(look);
-            if found != 0 {
-                before += found & NUMBER;
-                if found >= OF_ALL {
-                    break;
-                }
-                look -= DIGITS;
+            // A state has all its information in one word. So only the wait needs a read with an order.
+            let mut found = states[look];
+            while found == 0 {
+                found = states.acquire(look);
             }
+            before += found & NUMBER;
+            if found >= OF_ALL {
+                break;
+            }
+            look -= DIGITS;
         }
         states.exchange(state, (before + own) | OF_ALL);
     }
