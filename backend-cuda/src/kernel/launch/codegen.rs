@@ -822,8 +822,12 @@ impl<'a> Writer<'a> {
         }
         let element = self.element(view, at);
         let (address, from, align) = self.address(view, &element, offset);
-        let is_written = self.body.views[view].access.is_written();
-        let way = if is_written { "ld.global" } else { "ld.global.nc" };
+        let way = match self.body.views[view].access {
+            // Another group may store the element meanwhile. A plain load could return an old value from L1.
+            Access::Atomic if self.capability >= (7, 0) => "ld.relaxed.gpu.global",
+            access if access.is_written() => "ld.global",
+            _ => "ld.global.nc",
+        };
         let source = LoadSource { way, at: &address, from, align };
         self.fetch(of, name, element.inside.as_deref(), source);
         if let Some(inside) = element.inside {

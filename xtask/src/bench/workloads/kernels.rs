@@ -238,7 +238,11 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let bytes = if on_card { setup.plain_bytes } else { 32 << 20 };
     let stage = Stage { device, native, bytes, calls: setup.calls() };
     element_wise(bench, &stage)?;
+    prefix_sum(bench, &stage, ("u8", 0), |bits| bits as u8)?;
     prefix_sum(bench, &stage, ("u32", 0), |bits| bits as u32)?;
+    prefix_sum(bench, &stage, ("u64", 0), |bits| bits)?;
+    prefix_sum(bench, &stage, ("f32", 0), |bits| bits as u32 as f32)?;
+    prefix_sum(bench, &stage, ("f64", 0), |bits| bits as u32 as f64)?;
     prefix_sum(bench, &stage, ("rows-of-f32", 4096), |bits| bits as u32 as f32)?;
     gathering(bench, &stage)?;
     grouped(bench, &stage, on_card)?;
