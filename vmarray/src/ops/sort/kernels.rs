@@ -27,9 +27,12 @@ use crate::ops::executor::LibraryKernel;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Count,
+    /// The move of keys of at most 4 bytes without values.
+    MoveShort,
     Move,
     Merge,
-    Scan,
+    ScanFloats,
+    ScanIntegers,
     Runs,
 }
 
@@ -39,11 +42,12 @@ fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
     let lowered = || std::env::var_os("VMARRAY_SORT_KERNELS").is_some_and(|value| value == "lowered");
     let language = [CodeLanguage::Ptx, CodeLanguage::OpenClC].into_iter().find(|of| device.info().takes(*of));
     let is_native = match (stage, language) {
+        (Stage::Count | Stage::MoveShort | Stage::ScanFloats, Some(CodeLanguage::Ptx)) => false,
         (_, Some(CodeLanguage::Ptx)) => true,
-        (Stage::Count | Stage::Move, Some(CodeLanguage::OpenClC)) => true,
+        (Stage::Count | Stage::MoveShort | Stage::Move, Some(CodeLanguage::OpenClC)) => true,
         // In unit tests the simulated GPU runs most key moves as native code, because the interpreter is
         // slow.
-        (Stage::Move, None) => cfg!(test) && device.info().forward_progress,
+        (Stage::MoveShort | Stage::Move, None) => cfg!(test) && device.info().forward_progress,
         (_, _) => false,
     };
     is_native && !*ARE_ALL_LOWERED.get_or_init(lowered)
@@ -67,7 +71,8 @@ pub(super) fn move_kernel(
 ) -> Option<&'static MoveKernel> {
     static WITH_WAITS: OfLengths<MoveKernel> = OfLengths::new();
     static WITHOUT_WAITS: OfLengths<MoveKernel> = OfLengths::new();
-    if runs_native_code(Stage::Move, device) {
+    let stage = if key_bytes <= 4 && value_bytes.is_none() { Stage::MoveShort } else { Stage::Move };
+    if runs_native_code(stage, device) {
         return onesweep::move_kernel(device, key_bytes, value_bytes);
     }
     let waits = device.info().forward_progress;
@@ -129,8 +134,8 @@ pub(crate) fn scan_kernel(
     is_alone: bool,
 ) -> Option<&'static LibraryKernel> {
     static LOWERED: [OfLengths<LibraryKernel>; 8] = [const { OfLengths::new() }; 8];
-    if runs_native_code(Stage::Scan, device) {
-        return onesweep::scan_kernel(bytes, is_float, is_alone && !has_rows);
+    if runs_native_code(if is_float { Stage::ScanFloats } else { Stage::ScanIntegers }, device) {
+        return onesweep::scan_kernel(bytes, is_alone && !has_rows);
     }
     let waits = device.info().forward_progress;
     let kind = usize::from(is_float) + 2 * usize::from(has_rows) + 4 * usize::from(waits);

@@ -37,18 +37,19 @@ pub(super) struct MoveKernel {
     pub counts: Option<[LibraryKernel; 2]>,
 }
 
-/// Returns the native kernel of [`count_kernel`](super::kernels::count_kernel).
+/// Returns the native kernel of [`count_kernel`](super::kernels::count_kernel), for OpenCL only.
 pub(super) fn count_kernel(key_bytes: u64) -> Option<&'static LibraryKernel> {
     let made = |key: Type| {
         let views = vec![view(Access::Read, key), view(Access::Atomic, Type::U32)];
-        let texts = [Some(ptx("keys", key, "count_digits_of")), Some(c_text(key, None))];
+        let texts = [None, Some(c_text(key, None))];
         kernel("count_digits_of", texts, (COUNTING_BLOCK, 0), views, 3).ok().map(LibraryKernel::native)
     };
     static ALL: OfLengths<LibraryKernel> = OfLengths::new();
     ALL.get(key_bytes, None, |key, _| made(key))
 }
 
-/// Returns the native kernel of [`move_kernel`](super::kernels::move_kernel).
+/// Returns the native kernel of [`move_kernel`](super::kernels::move_kernel): for OpenCL, and for CUDA if the
+/// keys have 8 bytes or values.
 pub(super) fn move_kernel(
     device: &Arc<dyn Device>,
     key_bytes: u64,
@@ -92,24 +93,19 @@ pub(super) fn runs_kernel(key_bytes: u64, is_starts: bool) -> Option<&'static Li
     })
 }
 
-/// Returns the native kernel of [`scan_kernel`](super::kernels::scan_kernel), for CUDA only. If `is_alone`
-/// is set, the launch has no flags but [`IS_EXCLUSIVE`](super::kernels::IS_EXCLUSIVE), and there are no
-/// rows.
-pub(super) fn scan_kernel(bytes: u64, is_float: bool, is_alone: bool) -> Option<&'static LibraryKernel> {
-    static ALL: [OfLengths<LibraryKernel>; 3] = [const { OfLengths::new() }; 3];
-    let kind = if is_float { 2 } else { usize::from(is_alone) };
-    ALL[kind].get(bytes, None, |of, _| {
-        let (name, text, values) = match (kind, of.bytes()) {
-            (0, _) => ("scan_of", ptx("scan", of, "scan_of"), 0..8),
-            (1, _) => ("sum_up_of", ptx("look_back", of, "sum_up_of"), 0..2),
-            (_, 4) => ("scan_of", text("scan_f32/scan_of"), 0..8),
-            (_, _) => ("scan_of", text("scan_f64/scan_of"), 0..8),
-        };
+/// Returns the native kernel of [`scan_kernel`](super::kernels::scan_kernel), for integers on CUDA only. If
+/// `is_alone` is set, the launch has no flags but [`IS_EXCLUSIVE`](super::kernels::IS_EXCLUSIVE), and there
+/// are no rows.
+pub(super) fn scan_kernel(bytes: u64, is_alone: bool) -> Option<&'static LibraryKernel> {
+    static ALL: [OfLengths<LibraryKernel>; 2] = [const { OfLengths::new() }; 2];
+    ALL[usize::from(is_alone)].get(bytes, None, |of, _| {
+        let (name, file, values) =
+            if is_alone { ("sum_up_of", "look_back", 2) } else { ("scan_of", "scan", 8) };
         let views = vec![view(Access::Atomic, of), view(Access::Atomic, Type::U64)];
-        let block = (LOOK_BACK_BLOCK as u32, 0);
-        let made = LibraryKernel::native(kernel(name, [Some(text), None], block, views, values.len()).ok()?);
+        let (text, block) = (ptx(file, of, name), (LOOK_BACK_BLOCK as u32, 0));
+        let made = LibraryKernel::native(kernel(name, [Some(text), None], block, views, values).ok()?);
         // `sum_up_of` takes the number of elements, and the flags.
-        Some(if kind == 1 { made.with_values(&[1, 7]) } else { made })
+        Some(if is_alone { made.with_values(&[1, 7]) } else { made })
     })
 }
 
@@ -197,8 +193,7 @@ impl MoveKernel {
         let bytes = key.bytes();
         // These numbers must equal the macros `SORT_KEYS` and `SORT_PAIRS` in the kernels' source code.
         let (block, each) = match (bytes, value.map(Type::bytes)) {
-            (8, None | Some(8)) => (384, 11),
-            (_, None) => (384, 22),
+            (_, None) | (8, Some(8)) => (384, 11),
             (1 | 2 | 4, Some(4)) => (512, 16),
             (_, Some(_)) => (384, 14),
         };

@@ -180,7 +180,8 @@ fn move_tile<
     first: &Group<u64, DIGITS>,
 ) {
     let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
-    let (base, count) = (tile * N, (all - tile * N).min(N) as u32);
+    let range = (tile * N, (all - tile * N).min(N) as u32);
+    let (base, count) = range;
     let (own, of_warp) = (t / 32 * 32 * E + t % 32, (t / 32 * DIGITS) as u32);
     let mut read = [K::ZERO; E];
     if count == N as u32 {
@@ -215,16 +216,7 @@ fn move_tile<
     find_targets::<WAITS>(at, tile, (real, start), base + N >= all, starts, ends, states, first);
     barrier();
     write_tile::<K, V, W, HAS_VALUES, E, N>(
-        at,
-        (base, count),
-        shift,
-        order,
-        places,
-        to,
-        values,
-        values_to,
-        sorted,
-        first,
+        at, range, shift, order, places, to, values, values_to, sorted, first,
     );
 }
 

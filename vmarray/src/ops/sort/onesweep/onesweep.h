@@ -80,51 +80,8 @@ INLINE u32 next_number(u64 at) {
     asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(number) : "l"(at) : "memory");
     return number;
 }
-INLINE void add_everywhere(u64 at, u64 by) {
-    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(by) : "memory");
-}
 INLINE void add_in_block(SHARED u32 *at, u32 by) {
     asm volatile("red.relaxed.cta.shared.add.u32 [%0], %1;" ::"r"((u32)(u64)at), "r"(by) : "memory");
-}
-
-// How many keys have each digit in each place: adds to `numbers[place * 256 + digit]`. Any number of blocks of 256.
-template <u32 K> INLINE void count_digits(u64 keys, u64 numbers, u64 count, u64 flip, u64 flip_negative) {
-    // Copies of the counts, so that lanes whose digits are the same seldom meet.
-    const u32 COPIES = 4, AT_ONCE = 32 / K;
-    __shared__ u32 shared[K * DIGITS * COPIES];
-    SHARED u32 *counts = (SHARED u32 *)shared;
-    u32 t = thread(), copy = t % COPIES;
-    for (u32 j = t; j < K * DIGITS * COPIES; j += THREADS)
-        counts[j] = 0;
-    barrier();
-    const u64 STEP = THREADS * AT_ONCE;
-    for (u64 from = block() * STEP; from < count; from += blocks() * STEP) {
-        word<K> read[AT_ONCE];
-        bool whole = count - from >= STEP;
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            u64 j = from + i * THREADS + t;
-            read[i] = whole || j < count ? load<K>(keys + j * K) : 0;
-        }
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            if (!whole && from + i * THREADS + t >= count)
-                continue;
-            u64 key = in_order<K>(flip, flip_negative, read[i]);
-#pragma unroll
-            for (u32 p = 0; p < K; p++)
-                add_in_block(counts + (p * DIGITS + ((u32)(key >> 8 * p) & (DIGITS - 1))) * COPIES + copy, 1);
-        }
-    }
-    barrier();
-    for (u32 j = t; j < K * DIGITS; j += THREADS) {
-        u32 sum = 0;
-#pragma unroll
-        for (u32 c = 0; c < COPIES; c++)
-            sum += counts[j * COPIES + c];
-        if (sum)
-            add_everywhere(numbers + j * 8, sum);
-    }
 }
 
 struct Pass {
@@ -267,9 +224,6 @@ template <u32 K, u32 V, u32 BLOCK, u32 EACH> INLINE void move_keys(const Pass &a
 
 // BLOCKS of these fill a multiprocessor. `SORT_KERNELS` of onesweep.rs has the same numbers.
 #define SORT_KEYS(K, BLOCK, EACH, BLOCKS)                                                                           \
-    KERNEL count_digits_of(u64 keys, u64 numbers, u64, u64 count, u64 flip, u64 flip_negative) {                    \
-        count_digits<K>(keys, numbers, count, flip, flip_negative);                                                 \
-    }                                                                                                               \
     extern "C" __global__ __attribute__((launch_bounds(BLOCK, BLOCKS))) void move_keys_of(                          \
         u64 keys, u64 to, u64 starts, u64 ends, u64 states, u64, u64 count, u64 shift, u64 flip,                    \
         u64 flip_negative) {                                                                                        \

@@ -15,28 +15,12 @@ const u32 BLOCK_ROWS = 32, BLOCK_LEN = 32 * BLOCK_ROWS, BLOCKS = TILE / BLOCK_LE
 // what tiles come to is told in their states, and in another launch what comes before each is found there.
 const u64 IS_EXCLUSIVE = 1, TELLS = 2, IS_TOLD = 4;
 
-// Sums of integers, and of floats with what rounding has left out: `Compensated` in `scan/number.rs`.
+// Sums of integers. Floats have kernels in the kernel language alone.
 struct IntegerSum {
     u64 sum;
 };
-struct FloatSum {
-    double sum, left;
-};
 INLINE IntegerSum added(IntegerSum a, IntegerSum b) { return IntegerSum{a.sum + b.sum}; }
-INLINE FloatSum added(FloatSum a, FloatSum b) {
-    double sum = a.sum + b.sum;
-    bool in_order = __builtin_fabs(a.sum) >= __builtin_fabs(b.sum);
-    double large = in_order ? a.sum : b.sum, small = in_order ? b.sum : a.sum;
-    return FloatSum{sum, (a.left + b.left) + ((large - sum) + small)};
-}
 INLINE u64 rounded(IntegerSum a) { return a.sum; }
-INLINE double rounded(FloatSum a) { return __builtin_fabs(a.sum) < __builtin_inf() ? a.sum + a.left : a.sum; }
-INLINE u64 word_of(IntegerSum a, u32) { return a.sum; }
-INLINE u64 word_of(FloatSum a, u32 which) { return __builtin_bit_cast(u64, which ? a.left : a.sum); }
-INLINE void of_words(IntegerSum &a, u64 sum, u64) { a.sum = sum; }
-INLINE void of_words(FloatSum &a, u64 sum, u64 left) {
-    a = FloatSum{__builtin_bit_cast(double, sum), __builtin_bit_cast(double, left)};
-}
 
 // Elements of W bytes, which are added up as numbers N, and these as a `Sum`.
 template <u32 W, class N, class Sum> struct ScanOf {
@@ -52,14 +36,12 @@ template <u32 W, class N, class Sum> struct ScanOf {
     }
     static __device__ ScanNode from(ScanNode a, u32 which) {
         ScanNode other;
-        u64 left = sizeof(Sum) > 8 ? from_lane(word_of(a.sum, 1), which) : 0;
-        of_words(other.sum, from_lane(word_of(a.sum, 0), which), left);
+        other.sum.sum = from_lane(a.sum.sum, which);
         other.begins = from_lane(a.begins, which) != 0;
         return other;
     }
     static __device__ void write(u64 state, ScanNode a) {
-        write_number(state + 8, word_of(a.sum, 0));
-        write_number(state + 16, word_of(a.sum, 1));
+        write_number(state + 8, a.sum.sum);
         release(state, a.begins ? 3 : 1);
     }
     static __device__ ScanNode read(u64 state) {
@@ -67,7 +49,7 @@ template <u32 W, class N, class Sum> struct ScanOf {
         u32 known;
         while ((known = acquire(state)) == 0) {
         }
-        of_words(a.sum, read_number(state + 8), read_number(state + 16));
+        a.sum.sum = read_number(state + 8);
         a.begins = known == 3;
         return a;
     }
@@ -206,10 +188,7 @@ template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, 
 #pragma unroll
         for (u32 b = 0; b < BLOCKS; b++) {
             N sum = rows[b * BLOCK_ROWS + BLOCK_ROWS - 1];
-            if constexpr (sizeof(Sum) > 8)
-                blocks[b].sum = FloatSum{sum, 0};
-            else
-                blocks[b].sum.sum = sum;
+            blocks[b].sum.sum = sum;
             blocks[b].begins = begins[b];
         }
         ScanNode two = S::then(blocks[0], blocks[1]), all = S::then(two, S::then(blocks[2], blocks[3]));

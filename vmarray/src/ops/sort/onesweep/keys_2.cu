@@ -1,2 +1,0 @@
-#include "onesweep.h"
-SORT_KEYS(2, 384, 22, 3)

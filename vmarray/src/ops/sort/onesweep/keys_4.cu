@@ -1,2 +1,0 @@
-#include "onesweep.h"
-SORT_KEYS(4, 384, 22, 3)
