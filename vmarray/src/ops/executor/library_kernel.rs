@@ -2,7 +2,9 @@
 //! queue. Unlike a kernel of the program, it needs no launch plan.
 
 use backend_api::LaunchView;
-use backend_api::kernel::{Body, Code, HostForm, InBounds, MatrixProduct, VerifiedKernel};
+#[cfg(feature = "matmul")]
+use backend_api::kernel::MatrixProduct;
+use backend_api::kernel::{Body, Code, HostForm, InBounds, VerifiedKernel};
 use vmarray_kernel::launch::{LaunchVariant, host_form_of, lower_for};
 use vmarray_kernel::{GroupPart, Kernel, LoweredKernel, ParameterKind, ScalarSource};
 
@@ -93,6 +95,7 @@ impl LibraryKernel {
 
     /// Declares that the kernel multiplies matrices, so that a device may call a library of its vendor. The
     /// first nine scalars are the extents and the factors of the [product](MatrixProduct).
+    #[cfg(feature = "matmul")]
     pub fn with_product(self) -> Self {
         let number = |value: usize| {
             let is_value = |of: &LaunchScalar| matches!(of, LaunchScalar::Value(own) if *own == value);
