@@ -244,13 +244,17 @@ impl VerifiedKernel {
     /// except in arrays that it changes by atomics.
     #[must_use]
     pub fn starts_zeroed(&self, array: usize) -> bool {
-        let mut starts_zeroed = !self.is_unchecked();
-        self.body().operations(|_, op| {
-            let changes =
-                |place: Place| matches!(place, Place::Array { array: of, .. } if usize::from(of) == array);
-            starts_zeroed |= matches!(op, Op::Atomic { place, .. } if changes(*place));
-        });
-        starts_zeroed
+        let is_changed = || {
+            let mut is_changed = false;
+            self.body().operations(|_, op| {
+                let changes = |place: Place| {
+                    matches!(place, Place::Array { array: of, .. } if usize::from(of) == array)
+                };
+                is_changed |= matches!(op, Op::Atomic { place, .. } if changes(*place));
+            });
+            is_changed
+        };
+        !self.is_unchecked() || is_changed()
     }
 
     /// Returns the native code for devices, if the kernel has any.

@@ -158,8 +158,9 @@ pub(super) struct LaunchState<'s, V> {
     pub(super) body: &'s Body,
     pub(super) flat: &'s FlatBody<'s>,
     pub(super) views: &'s mut V,
-    /// The elements of each array of the current group, and those with which a group starts.
+    /// The elements of each array of the current group.
     pub(super) shared: Vec<Vec<u64>>,
+    /// The same at the start of each group.
     pub(super) initial: Vec<Vec<u64>>,
     pub(super) group: u64,
     pub(super) clock: LoopClock<'s>,

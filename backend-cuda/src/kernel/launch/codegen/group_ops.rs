@@ -94,18 +94,10 @@ impl Writer<'_> {
     /// Returns true if all items of a group meet at a barrier before any of them accesses an array of the
     /// group that starts with zeroes.
     fn waits_before_group_memory(&self) -> bool {
-        let is_cleared = |array: u16| {
-            self.body.arrays[usize::from(array)].space == Space::Group
-                && self.shape.kernel.starts_zeroed(array.into())
+        let is_cleared = |array: usize| {
+            self.body.arrays[array].space == Space::Group && self.shape.kernel.starts_zeroed(array)
         };
-        fn accesses(op: &Op, is_cleared: &impl Fn(u16) -> bool) -> bool {
-            match op {
-                Op::Get { array, .. } | Op::Put { array, .. } => is_cleared(*array),
-                Op::Atomic { place: Place::Array { array, .. }, .. } => is_cleared(*array),
-                _ => op.within().into_iter().flatten().any(|op| accesses(op, is_cleared)),
-            }
-        }
-        let ends = |op: &&Op| matches!(op, Op::Barrier) || accesses(op, &is_cleared);
+        let ends = |op: &&Op| matches!(op, Op::Barrier) || accesses(op, true, &is_cleared);
         matches!(self.body.code.iter().find(ends), Some(Op::Barrier))
     }
 
@@ -115,14 +107,6 @@ impl Writer<'_> {
     fn is_written_first(&self, array: usize, len: u32) -> bool {
         if !self.shape.kernel.starts_zeroed(array) {
             return true;
-        }
-        fn reads(op: &Op, array: usize) -> bool {
-            match op {
-                Op::Get { array: of, .. } | Op::Atomic { place: Place::Array { array: of, .. }, .. } => {
-                    usize::from(*of) == array
-                }
-                _ => op.within().into_iter().flatten().any(|op| reads(op, array)),
-            }
         }
         let code = &self.body.code;
         let is_number_in_group = |register: Reg| {
@@ -144,7 +128,7 @@ impl Writer<'_> {
                     });
                     return ends.is_some_and(|end| end >= self.body.arrays[array].len.into());
                 }
-                op if reads(op, array) => return false,
+                op if accesses(op, false, &|of| of == array) => return false,
                 _ => {}
             }
         }
@@ -454,5 +438,17 @@ impl Writer<'_> {
             emit!(self.text, "@{differs} bra exchange_{site}");
         }
         self.text.label(&format!("added_{site}"));
+    }
+}
+
+/// Returns true if an operation, or one inside of it, accesses an array for which `is` returns true. Stores
+/// count only with `are_stores_counted`.
+fn accesses(op: &Op, are_stores_counted: bool, is: &impl Fn(usize) -> bool) -> bool {
+    match op {
+        Op::Put { array, .. } => are_stores_counted && is(usize::from(*array)),
+        Op::Get { array, .. } | Op::Atomic { place: Place::Array { array, .. }, .. } => {
+            is(usize::from(*array))
+        }
+        _ => op.within().into_iter().flatten().any(|op| accesses(op, are_stores_counted, is)),
     }
 }

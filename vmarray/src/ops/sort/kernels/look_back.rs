@@ -13,7 +13,7 @@
 //! The state memory begins with a header, whose first word counts the groups that have started, and whose
 //! second word is the result. Then follow four words for each tile: 0 until the sum is known, and the sum.
 
-use vmarray_kernel::{At, Group, Shared, kernel};
+use vmarray_kernel::{At, Atomic, Group, KernelInteger, Shared, kernel};
 
 /// Number of work-items in a group.
 pub(super) const BLOCK: usize = 256;
@@ -65,14 +65,14 @@ pub(super) fn then<const IS_FLOAT: bool>(a: TileNode, b: TileNode) -> TileNode {
 
 /// Kernel function: returns the number of the group's tile. If groups wait, all lower tiles have started.
 #[kernel(crate = vmarray_kernel)]
-pub(super) fn take_tile<const WAITS: bool>(
+pub(super) fn take_tile<S: KernelInteger + Atomic, const WAITS: bool>(
     at: At<1>,
-    states: &Shared<u64>,
+    states: &Shared<S>,
     started: &Group<u32, 1>,
 ) -> usize {
     if WAITS {
         if at.in_group() == 0 {
-            started.set(0, states.add(0, 1) as u32);
+            started.set(0, states.add(0, S::ONE) as u32);
         }
         barrier();
     }

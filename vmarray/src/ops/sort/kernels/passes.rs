@@ -17,6 +17,7 @@ use backend_api::kernel::Type;
 use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, group, kernel};
 
 use super::keys::{as_it_was, by_key, in_order};
+use super::look_back::take_tile;
 use crate::ops::executor::LibraryKernel;
 
 /// Number of work-items in a group.
@@ -139,18 +140,6 @@ fn add_tiles(at: At<1>, states: &Shared<u32>, parts: &Group<u32, 8>) {
     }
 }
 
-/// Kernel function: returns the number of the group's tile. If groups wait, all lower tiles have started.
-#[kernel(crate = vmarray_kernel)]
-fn take_tile<const WAITS: bool>(at: At<1>, states: &Shared<u32>, started: &Group<u32, 1>) -> usize {
-    if WAITS {
-        if at.in_group() == 0 {
-            started.set(0, states.add(0, 1));
-        }
-        barrier();
-    }
-    if WAITS { started[0] as usize } else { at.group() }
-}
-
 /// Kernel: moves the keys of a tile, and then their values if there are any. `W` is the longer type of both.
 #[kernel(crate = vmarray_kernel)]
 fn move_tile<
@@ -179,7 +168,7 @@ fn move_tile<
     sorted: &Group<W, N>,
     first: &Group<u64, DIGITS>,
 ) {
-    let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
+    let (t, tile) = (at.in_group(), take_tile::<u32, WAITS>(at, states, started));
     let range = (tile * N, (all - tile * N).min(N) as u32);
     let (base, count) = range;
     let (own, of_warp) = (t / 32 * 32 * E + t % 32, (t / 32 * DIGITS) as u32);

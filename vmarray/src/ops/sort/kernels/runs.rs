@@ -13,8 +13,8 @@ const RESIDENT: u32 = 4;
 /// Returns the kernel that lists the first position of each run, and then the end of the last run.
 pub(super) fn starts_of(key: Type, waits: bool) -> LibraryKernel {
     let kernel = match waits {
-        true => by_key!(key, K => list_starts<K, true>),
-        false => by_key!(key, K => list_starts<K, false>),
+        true => by_key!(key, K => list_runs<K, u64, true, true>),
+        false => by_key!(key, K => list_runs<K, u64, false, true>),
     };
     kernel.with_resident_groups(RESIDENT)
 }
@@ -22,52 +22,14 @@ pub(super) fn starts_of(key: Type, waits: bool) -> LibraryKernel {
 /// Returns the kernel that lists one element of each run.
 pub(super) fn distinct_of(key: Type, waits: bool) -> LibraryKernel {
     let kernel = match waits {
-        true => by_key!(key, K => list_distinct<K, true>),
-        false => by_key!(key, K => list_distinct<K, false>),
+        true => by_key!(key, K => list_runs<K, K, true, false>),
+        false => by_key!(key, K => list_runs<K, K, false, false>),
     };
     kernel.with_resident_groups(RESIDENT)
 }
 
+/// Kernel: lists the runs that begin in a tile, by their first positions or by one element of each.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
-fn list_starts<K: KernelInteger + ElementMemory, const WAITS: bool>(
-    at: At<1>,
-    count: usize,
-    room: usize,
-    flags: u32,
-    keys: &Anywhere<K>,
-    list: &Shared<u64>,
-    states: &Shared<u64>,
-    started: &Group<u32, 1>,
-    warps: &Group<u32, WARPS>,
-    before: &Group<u64, 1>,
-    nodes: &Group<u64, NODES>,
-) {
-    list_runs::<K, u64, WAITS, true>(
-        at, count, room, flags, keys, list, states, started, warps, before, nodes,
-    );
-}
-
-#[kernel(crate = vmarray_kernel, group = BLOCK)]
-fn list_distinct<K: KernelInteger + ElementMemory, const WAITS: bool>(
-    at: At<1>,
-    count: usize,
-    room: usize,
-    flags: u32,
-    keys: &Anywhere<K>,
-    list: &Shared<K>,
-    states: &Shared<u64>,
-    started: &Group<u32, 1>,
-    warps: &Group<u32, WARPS>,
-    before: &Group<u64, 1>,
-    nodes: &Group<u64, NODES>,
-) {
-    list_runs::<K, K, WAITS, false>(
-        at, count, room, flags, keys, list, states, started, warps, before, nodes,
-    );
-}
-
-/// Kernel function: lists the runs that begin in a tile.
-#[kernel(crate = vmarray_kernel)]
 fn list_runs<
     K: KernelInteger + ElementMemory,
     L: KernelInteger + ElementMemory,
@@ -86,7 +48,7 @@ fn list_runs<
     before: &Group<u64, 1>,
     nodes: &Group<u64, NODES>,
 ) {
-    let (t, tile) = (at.in_group(), take_tile::<WAITS>(at, states, started));
+    let (t, tile) = (at.in_group(), take_tile::<u64, WAITS>(at, states, started));
     let (base, here) = (tile * TILE, (count - tile * TILE).min(TILE) as u32);
     let (lane, own) = (t as u32 % 32, t / 32 * 32 * EACH + t % 32);
     let mut read = [K::ZERO; EACH];

@@ -226,7 +226,7 @@ fn scan_floats<F: Float + ElementMemory, const WAITS: bool>(
     carried: &Group<F, BLOCKS>,
     nodes: &Group<u64, NODES>,
 ) {
-    let (t, number) = (at.in_group(), take_tile::<WAITS>(at, states, started));
+    let (t, number) = (at.in_group(), take_tile::<u64, WAITS>(at, states, started));
     let (lane, own) = (t as u32 % 32, t / 32 * 32 * EACH + t % 32);
     let tile = tile_of(share, number);
     let row = row_of(share, tile.0);
@@ -333,7 +333,7 @@ fn scan_integers<
     carried: &Group<N, 1>,
     nodes: &Group<u64, NODES>,
 ) {
-    let (t, number) = (at.in_group(), take_tile::<WAITS>(at, states, started));
+    let (t, number) = (at.in_group(), take_tile::<u64, WAITS>(at, states, started));
     let (lane, tile) = (t as u32 % 32, tile_of(share, number));
     let row = if HAS_ROWS { row_of(share, tile.0) } else { (0, 1) };
     read_integers(at, share.first, tile, x, here);

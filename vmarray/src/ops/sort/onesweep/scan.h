@@ -15,33 +15,26 @@ const u32 BLOCK_ROWS = 32, BLOCK_LEN = 32 * BLOCK_ROWS, BLOCKS = TILE / BLOCK_LE
 // what tiles come to is told in their states, and in another launch what comes before each is found there.
 const u64 IS_EXCLUSIVE = 1, TELLS = 2, IS_TOLD = 4;
 
-// Sums of integers. Floats have kernels in the kernel language alone.
-struct IntegerSum {
-    u64 sum;
-};
-INLINE IntegerSum added(IntegerSum a, IntegerSum b) { return IntegerSum{a.sum + b.sum}; }
-INLINE u64 rounded(IntegerSum a) { return a.sum; }
-
-// Elements of W bytes, which are added up as numbers N, and these as a `Sum`.
-template <u32 W, class N, class Sum> struct ScanOf {
+// Integers of W bytes, which are added up as numbers N. Floats have kernels in the kernel language alone.
+template <u32 W, class N> struct ScanOf {
     // A node: what its elements come to, as far back as the row of the last one begins, and whether one begins in it.
     struct ScanNode {
-        Sum sum;
+        u64 sum;
         bool begins;
     };
     static __device__ ScanNode then(ScanNode a, ScanNode b) {
         if (b.begins)
             return b;
-        return ScanNode{added(a.sum, b.sum), a.begins};
+        return ScanNode{a.sum + b.sum, a.begins};
     }
     static __device__ ScanNode from(ScanNode a, u32 which) {
         ScanNode other;
-        other.sum.sum = from_lane(a.sum.sum, which);
+        other.sum = from_lane(a.sum, which);
         other.begins = from_lane(a.begins, which) != 0;
         return other;
     }
     static __device__ void write(u64 state, ScanNode a) {
-        write_number(state + 8, a.sum.sum);
+        write_number(state + 8, a.sum);
         release(state, a.begins ? 3 : 1);
     }
     static __device__ ScanNode read(u64 state) {
@@ -49,7 +42,7 @@ template <u32 W, class N, class Sum> struct ScanOf {
         u32 known;
         while ((known = acquire(state)) == 0) {
         }
-        a.sum.sum = read_number(state + 8);
+        a.sum = read_number(state + 8);
         a.begins = known == 3;
         return a;
     }
@@ -121,8 +114,8 @@ struct ScanParams {
 
 INLINE u64 remainder(u64 a, u64 b) { return a < b ? a : (a | b) >> 32 ? a % b : (u32)a % (u32)b; }
 
-template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, const ScanParams &a) {
-    typedef ScanOf<W, N, Sum> S;
+template <u32 W, class N> INLINE void scan(u64 elements, u64 states, const ScanParams &a) {
+    typedef ScanOf<W, N> S;
     typedef typename S::ScanNode ScanNode;
     __shared__ N rows[TILE / 32], carried[BLOCKS];
     __shared__ u32 begins[BLOCKS];
@@ -188,7 +181,7 @@ template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, 
 #pragma unroll
         for (u32 b = 0; b < BLOCKS; b++) {
             N sum = rows[b * BLOCK_ROWS + BLOCK_ROWS - 1];
-            blocks[b].sum.sum = sum;
+            blocks[b].sum = sum;
             blocks[b].begins = begins[b];
         }
         ScanNode two = S::then(blocks[0], blocks[1]), all = S::then(two, S::then(blocks[2], blocks[3]));
@@ -198,11 +191,11 @@ template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, 
         } else {
             before = a.what & IS_TOLD ? S::read(state) : S::before_tile(states, a.first / TILE, tile, all);
             if (l == 0) {
-                carried[0] = (N)rounded(before.sum);
-                carried[1] = (N)rounded(S::then(before, blocks[0]).sum);
+                carried[0] = (N)before.sum;
+                carried[1] = (N)S::then(before, blocks[0]).sum;
                 before = S::then(before, two);
-                carried[2] = (N)rounded(before.sum);
-                carried[3] = (N)rounded(S::then(before, blocks[2]).sum);
+                carried[2] = (N)before.sum;
+                carried[3] = (N)S::then(before, blocks[2]).sum;
             }
         }
         if (tile == 0 && l == 0)
@@ -239,8 +232,8 @@ template <u32 W, class N, class Sum> INLINE void scan(u64 elements, u64 states, 
     }
 }
 
-#define SCANS(W, N, SUM)                                                                                            \
+#define SCANS(W, N)                                                                                                 \
     SUM_KERNEL scan_of(u64 elements, u64 states, u64, u64 first, u64 count, u64 page_len, u64 channels, u64 channel,    \
                 u64 base, u64 row, u64 what) {                                                                      \
-        scan<W, N, SUM>(elements, states, ScanParams{first, count, page_len, channels, channel, base, row, what});      \
+        scan<W, N>(elements, states, ScanParams{first, count, page_len, channels, channel, base, row, what});      \
     }

@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(1, u32, IntegerSum)
+SCANS(1, u32)

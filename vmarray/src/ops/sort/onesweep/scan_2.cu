@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(2, u32, IntegerSum)
+SCANS(2, u32)

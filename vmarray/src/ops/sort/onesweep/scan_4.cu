@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(4, u32, IntegerSum)
+SCANS(4, u32)

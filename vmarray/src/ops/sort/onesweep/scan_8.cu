@@ -1,2 +1,2 @@
 #include "scan.h"
-SCANS(8, u64, IntegerSum)
+SCANS(8, u64)
