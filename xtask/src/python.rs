@@ -99,6 +99,7 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         };
         cmd!(sh, "{python} -m pip {INSTALL...} --force-reinstall --no-deps {wheel}").run()?;
         cmd!(sh, "{python} -m pip {INSTALL...} {wheel}{EXTRA}").run()?;
+        cmd!(sh, "{python} -m ruff check --quiet vmarray/python").run()?;
         let _examples = args.sample.then(|| sh.push_env("VMARRAY_PYTHON_EXAMPLES", EXAMPLES_OF_SAMPLE));
         // Run in the tests' folder, so that Python does not import from the sources in the parent folder.
         let _folder = sh.push_dir("vmarray/python/tests");

@@ -4,13 +4,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use numpy::npyffi;
+use numpy::npyffi::{self, PY_ARRAY_API};
 use numpy::prelude::*;
 use numpy::{PyArray1, PyArrayDescr, PyReadonlyArray1, PyUntypedArray};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PySlice, PyString, PyTuple};
+use vmarray::bytemuck;
 
 use crate::copies::{self, LISTED, Listed};
 use crate::device::{self, Device};
@@ -20,7 +22,7 @@ use crate::export::ExportedItems;
 use crate::fault::{Result, interrupted, off, raised};
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, Source, View};
-use crate::numpy_arrays::{Bytes, described, geometry, grid};
+use crate::numpy_arrays::{Bytes, described, geometry, grid, offset};
 use crate::operations::Operation;
 use crate::results::{self, new_array};
 use crate::store::{Options, Place};
@@ -55,6 +57,14 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
         max_len: number("max_len")?.map(|items| items.saturating_mul(per_item)),
         checksums: get("checksums")?.map(|value| value.is_truthy()).transpose()?.unwrap_or(false),
     })
+}
+
+/// True if an index of a key selects a view: it is an integer, a slice, an ellipsis or a new axis.
+fn is_basic(one: &Bound<'_, PyAny>) -> bool {
+    one.is_none()
+        || one.is(one.py().Ellipsis())
+        || one.is_exact_instance_of::<PySlice>()
+        || one.is_exact_instance_of::<PyInt>()
 }
 
 /// Returns an error if an item starts outside of the array that a view shows.
@@ -142,11 +152,7 @@ impl Core {
     /// Returns a view of the items; computes a pending expression first. Blocks.
     pub fn view(&self, py: Python<'_>) -> PyResult<View> {
         let (geometry, kind) = (geometry(self.grid(py)?), self.kind(py));
-        let handle = match &self.body {
-            Body::View(handle) => Arc::clone(handle),
-            Body::Lazy(lazy) => off(py, || lazy.view())?.handle,
-        };
-        Ok(View { handle, geometry, kind })
+        Ok(View { handle: self.source(py)?, geometry, kind })
     }
 
     /// True if no two indices show the same item.
@@ -174,10 +180,57 @@ impl Core {
         }))
     }
 
+    /// Returns the array that stores the items; computes a pending expression first. Blocks.
+    fn source(&self, py: Python<'_>) -> PyResult<Arc<Source>> {
+        Ok(match &self.body {
+            Body::View(handle) => Arc::clone(handle),
+            Body::Lazy(lazy) => off(py, || lazy.view())?.handle,
+        })
+    }
+
     /// Another view of the same items.
     fn viewed(&self, py: Python<'_>, grid: Bound<'_, PyAny>) -> PyResult<Self> {
-        let View { handle, .. } = self.view(py)?;
-        Ok(Self::new(Body::View(handle), grid.cast_into::<PyUntypedArray>()?))
+        Ok(Self::new(Body::View(self.source(py)?), grid.cast_into::<PyUntypedArray>()?))
+    }
+
+    /// Returns the number at one index for each axis as a NumPy scalar; `None` if an index is out of bounds,
+    /// or if the items are no numbers.
+    fn number<'py>(&self, py: Python<'py>, indices: &[isize]) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (grid, descr) = (self.grid(py)?, self.descr.bind(py));
+        let mut start = offset(grid) as isize;
+        for ((&index, &extent), &stride) in indices.iter().zip(grid.shape()).zip(grid.strides()) {
+            let place = if index < 0 { index + extent as isize } else { index };
+            if !(0..extent as isize).contains(&place) {
+                return Ok(None);
+            }
+            start += place * stride;
+        }
+        let (mut item, start, itemsize) = ([0_u64; 2], start as usize, descr.itemsize());
+        let source = self.source(py)?;
+        let unit = source.unit.bytes();
+        if !b"biufc".contains(&descr.kind())
+            || itemsize > size_of_val(&item)
+            || !start.is_multiple_of(unit)
+            || !itemsize.is_multiple_of(unit)
+        {
+            return Ok(None);
+        }
+        let bytes = &mut bytemuck::bytes_of_mut(&mut item)[..itemsize];
+        off(py, || Ok(source.open()?.read(start / unit, bytes)?))?;
+        // SAFETY: `item` has the bytes of an item of the dtype, and NumPy copies them.
+        unsafe {
+            let (start, none) = (item.as_mut_ptr().cast(), std::ptr::null_mut());
+            let scalar = PY_ARRAY_API.PyArray_Scalar(py, start, descr.as_dtype_ptr(), none);
+            Bound::from_owned_ptr_or_err(py, scalar).map(Some)
+        }
+    }
+
+    /// Options for arrays that are computed from this one.
+    fn options_of_results(&self, py: Python<'_>) -> PyResult<Options> {
+        match &self.body {
+            Body::View(handle) => Ok(handle.options.clone()),
+            Body::Lazy(lazy) => off(py, || Ok(lazy.options().unwrap_or_default())),
+        }
     }
 
     /// Reduces the values of the array on its devices; does not copy a selection for that.
@@ -259,12 +312,6 @@ impl Core {
     /// fields.
     fn basic(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         // Reject keys for which NumPy copies items, such as an array of one integer: `grid` has no memory.
-        let is_basic = |one: &Bound<'_, PyAny>| {
-            one.is_none()
-                || one.is(py.Ellipsis())
-                || one.is_exact_instance_of::<PySlice>()
-                || one.is_exact_instance_of::<PyInt>()
-        };
         let makes_a_view = match key.cast_exact::<PyTuple>() {
             Ok(key) => key.iter().all(|one| is_basic(&one)) && key.iter().any(|one| one.is(py.Ellipsis())),
             Err(_) => match key.cast_exact::<PyList>() {
@@ -276,6 +323,59 @@ impl Core {
             return Err(PyTypeError::new_err("the key does not select a view"));
         }
         self.viewed(py, self.grid(py)?.get_item(key)?)
+    }
+
+    /// Returns a view or a number by basic indexing as in NumPy; `None` for any other key, and for items that
+    /// are no numbers.
+    fn pick<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let ndim = self.grid(py)?.ndim();
+        if let Ok(index) = key.cast_exact::<PyInt>()
+            && ndim == 1
+        {
+            return index.extract().map_or(Ok(None), |index| self.number(py, &[index]));
+        }
+        let key = match key.cast_exact::<PyTuple>() {
+            Ok(key) => key.clone(),
+            Err(_) => PyTuple::new(py, [key])?,
+        };
+        if !key.iter().all(|one| is_basic(&one)) {
+            return Ok(None);
+        }
+        let has_ellipsis = key.iter().any(|one| one.is(py.Ellipsis()));
+        let key = if has_ellipsis {
+            key
+        } else if key.len() == ndim && key.iter().all(|one| one.is_exact_instance_of::<PyInt>()) {
+            let indices = key.iter().map(|index| index.extract()).collect::<PyResult<Vec<_>>>();
+            return indices.map_or(Ok(None), |indices| self.number(py, &indices));
+        } else {
+            key.add(PyTuple::new(py, [py.Ellipsis()])?)?.cast_into()?
+        };
+        let grid = self.grid(py)?.get_item(key)?;
+        if grid.cast::<PyUntypedArray>().is_ok_and(|grid| !has_ellipsis && grid.ndim() == 0) {
+            return Ok(None);
+        }
+        Ok(Some(Bound::new(py, self.viewed(py, grid)?)?.into_any()))
+    }
+
+    /// Copies the items to a NumPy array as `read` does; `None` if there are more than `limit` items, or if
+    /// they are not counted yet.
+    fn few<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
+        let is_few = self.grid.get(py).is_some_and(|grid| grid.bind(py).len() <= limit);
+        if is_few { self.read(py).map(Some) } else { Ok(None) }
+    }
+
+    /// Creates an array of the items of a contiguous NumPy array, on the devices of this array.
+    fn made(&self, py: Python<'_>, items: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
+        let (descr, bytes) = (items.dtype(), Bytes::of(items)?);
+        element::check(&descr)?;
+        let (unit, options) = (Unit::of(&descr), self.options_of_results(py)?);
+        let source = off(py, || {
+            let source = Source::new(unit, bytes.len() / unit.bytes(), options, &Place::Memory)?;
+            // SAFETY: as in `write`.
+            source.open()?.write(0, unsafe { bytes.get() })?;
+            Ok(source)
+        })?;
+        Ok(Self::new(Body::View(source), grid(py, &descr, items.shape())?))
     }
 
     /// Returns the view that an attribute of NumPy's arrays returns, such as `T` or `real`.
@@ -298,20 +398,17 @@ impl Core {
 
     /// Returns a view with another shape; `None` if that needs a copy.
     fn reshaped(&self, py: Python<'_>, shape: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        let (numpy, given) = (py.import("numpy")?, PyDict::new(py));
-        given.set_item("copy", false)?;
-        let of = self.grid(py)?;
-        // First reshape a template, so that NumPy raises its error for a shape with another number of items,
-        // even if the reshape needs a copy.
-        let template = numpy
-            .getattr("broadcast_to")?
-            .call1((numpy.call_method1("zeros", ((),))?, of.getattr("shape")?))?;
-        let fits = template.call_method1("reshape", (shape,));
-        fits?;
-        match numpy.getattr("reshape")?.call((of, shape), Some(&given)) {
-            Ok(grid) => Ok(Some(self.viewed(py, grid)?)),
-            Err(_) => Ok(None),
+        let (of, given) = (self.grid(py)?, PyDict::new(py));
+        given.set_item(intern!(py, "copy"), false)?;
+        if let Ok(grid) = of.call_method(intern!(py, "reshape"), (shape,), Some(&given)) {
+            return self.viewed(py, grid).map(Some);
         }
+        // Reshape a template that can have any shape, so that NumPy raises its error for a shape with another
+        // number of items.
+        let numpy = py.import("numpy")?;
+        let item = numpy.call_method1("zeros", ((),))?;
+        let template = numpy.getattr("broadcast_to")?.call1((item, of.getattr("shape")?))?;
+        template.call_method1("reshape", (shape,)).map(|_| None)
     }
 
     /// A view, broadcast to a shape.
@@ -609,7 +706,7 @@ impl Core {
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let view = self.view(py)?;
         let open = view.handle.open()?;
-        let (footprint, report) = (open.footprint(), PyDict::new(py));
+        let (footprint, report) = (off(py, || Ok(open.footprint()?))?, PyDict::new(py));
         report.set_item("device_bytes", footprint.device_bytes)?;
         report.set_item("cache_bytes", footprint.cache_bytes)?;
         report.set_item("cache_max_bytes", footprint.cache_max_bytes)?;
@@ -625,11 +722,7 @@ impl Core {
     /// Devices on which results of expressions with the array are stored.
     #[getter]
     fn devices(&self, py: Python<'_>) -> PyResult<Vec<Device>> {
-        let options = match &self.body {
-            Body::View(handle) => handle.options.clone(),
-            Body::Lazy(lazy) => off(py, || Ok(lazy.options()))?.unwrap_or_default(),
-        };
-        Ok(options.devices.into_iter().map(Device::of).collect())
+        Ok(self.options_of_results(py)?.devices.into_iter().map(Device::of).collect())
     }
 }
 

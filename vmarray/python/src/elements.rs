@@ -108,6 +108,10 @@ pub trait Elements: Send + Sync {
     fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()>;
     fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()>;
     fn push(&self, from: &[u8]) -> vmarray::Result<()>;
+    /// Returns the bytes of a range, if RAM holds all elements of the array.
+    fn in_ram(&self, _range: Range<usize>) -> Option<Vec<u8>> {
+        None
+    }
     /// Copies elements of another store; `false` if its type differs.
     fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool>;
     fn column(&self, range: Range<usize>) -> vmarray::Result<AnyColumn<'_>>;
@@ -156,7 +160,7 @@ pub trait Elements: Send + Sync {
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
     fn flush(&self) -> vmarray::Result<()>;
     fn sync(&self) -> vmarray::Result<()>;
-    fn footprint(&self) -> Footprint;
+    fn footprint(&self) -> vmarray::Result<Footprint>;
     fn page_len(&self) -> usize;
     fn max_len(&self) -> usize;
     fn as_any(&self) -> &dyn Any;

@@ -2,16 +2,18 @@
 //! forked process cannot use it.
 
 use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::Python;
+use pyo3::prelude::*;
 use vmarray::access::ExportedSlice;
 use vmarray::device::Device as _;
 
 use crate::element::Unit;
 use crate::elements::Elements;
 use crate::fault::{Result, interrupted, raised};
-use crate::store::{Options, Place, build};
+use crate::small::build;
+use crate::store::{Options, Place};
 
 /// Class and text of the exception that is raised if a program uses an exported array.
 const EXPORTED: (&str, &str) =
@@ -33,6 +35,20 @@ pub struct Handle {
     process: u32,
 }
 
+/// Number of forks between this process and the first one that loaded the package.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Returns a number that differs between a process and the processes that it forks. Makes no system call.
+pub fn process() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Records that this process is a fork. Python calls this in the new process.
+#[pyfunction]
+pub fn started() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
 /// State of an array.
 enum State {
     Open(Arc<Open>),
@@ -50,7 +66,7 @@ pub struct Export {
 
 impl Drop for Export {
     fn drop(&mut self) {
-        if self.handle.process == std::process::id() {
+        if self.handle.process == process() {
             // Wait for the other package. Ignore errors, because the next use of the device reports them.
             let addresses = self.handle.options.devices.iter().filter_map(|device| device.addresses());
             addresses.for_each(|addresses| drop(addresses.synchronize()));
@@ -74,7 +90,7 @@ pub struct Owned<T: ?Sized + Send> {
 
 impl<T: ?Sized + Send> Owned<T> {
     pub fn new(inner: Box<T>) -> Self {
-        Self { inner: Some(inner), process: std::process::id() }
+        Self { inner: Some(inner), process: process() }
     }
 
     pub fn get_mut(&mut self) -> Option<&mut T> {
@@ -85,7 +101,7 @@ impl<T: ?Sized + Send> Owned<T> {
 impl<T: ?Sized + Send> Drop for Owned<T> {
     fn drop(&mut self) {
         let mut inner = self.inner.take();
-        if self.process != std::process::id() {
+        if self.process != process() {
             std::mem::forget(inner);
             return;
         }
@@ -126,12 +142,12 @@ impl Handle {
     ) -> Arc<Self> {
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
-        Arc::new(Self { state, unit, options, is_on_cards, is_at_home, process: std::process::id() })
+        Arc::new(Self { state, unit, options, is_on_cards, is_at_home, process: process() })
     }
 
     /// Returns the array; an error if the array is closed, exported, or of another process.
     pub fn open(&self) -> Result<Arc<Open>> {
-        if self.process != std::process::id() {
+        if self.process != process() {
             let text = "the array was made before this process was forked, so its threads and devices do \
                         not exist here; start processes by `multiprocessing.get_context(\"spawn\")` and \
                         make or open arrays in them";

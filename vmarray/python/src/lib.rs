@@ -1,7 +1,8 @@
 //! The Rust extension module of the Python package `vmarray`; `python/vmarray` has the public interface.
 //!
 //! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `elements`,
-//! `store`, `handle`). Lazy expressions (`node`) are made of `operations` and lowered to programs by `lower`.
+//! `store`, `handle`); arrays of few bytes begin in RAM (`small`). Lazy expressions (`node`) are made of
+//! `operations` and lowered to programs by `lower`.
 //! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `product` multiplies matrices.
 //! `progress` reports the progress of long operations and handles Ctrl-C. `results` reuses memory of NumPy
 //! results. `home` stores pages in Zarr stores and Python's memory; `over` creates arrays of such pages.
@@ -31,6 +32,7 @@ mod product;
 mod progress;
 mod results;
 mod sets;
+mod small;
 mod store;
 
 use pyo3::prelude::*;
@@ -53,6 +55,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<results::Piece>()?;
     module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;
     module.add_function(wrap_pyfunction!(results::forked, module)?)?;
+    module.add_function(wrap_pyfunction!(handle::started, module)?)?;
     module.add_function(wrap_pyfunction!(product::multiply, module)?)?;
     ordered::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -117,12 +117,18 @@ pub unsafe fn array_at<'py>(
     }
 }
 
-/// Returns the offset, shape and strides that an array of [`grid`], or a view of such an array, describes.
-pub fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
+/// Returns the offset of the first item, in bytes, that an array of [`grid`], or a view of such an array,
+/// describes.
+pub fn offset(grid: &Bound<'_, PyUntypedArray>) -> usize {
     // SAFETY: the array is alive; its address is compared, never read.
     let start = unsafe { (*grid.as_array_ptr()).fields.data } as usize;
+    start.wrapping_sub(NOWHERE)
+}
+
+/// Returns the offset, shape and strides that an array of [`grid`], or a view of such an array, describes.
+pub fn geometry(grid: &Bound<'_, PyUntypedArray>) -> Geometry {
     Geometry {
-        offset: start.wrapping_sub(NOWHERE),
+        offset: offset(grid),
         shape: grid.shape().to_vec(),
         strides: grid.strides().to_vec(),
         itemsize: grid.dtype().itemsize(),

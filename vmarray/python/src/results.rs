@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-use numpy::npyffi::PY_ARRAY_API;
+use numpy::npyffi::{PY_ARRAY_API, npy_intp};
 use numpy::prelude::*;
 use numpy::{PyArrayDescr, PyUntypedArray};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 use vmarray::access::Registered;
 use vmarray::support::backends::ram::SystemMemory;
 
 use crate::fault::off;
+use crate::handle::process;
 use crate::node::View;
 use crate::numpy_arrays::array_at;
 
@@ -119,7 +119,7 @@ impl Memory {
     fn is_usable(&self) -> bool {
         let is_shared =
             matches!(self.words, Some(Words::Registered(_))) && self.forks != FORKS.load(Ordering::Relaxed);
-        self.process == std::process::id() && !is_shared
+        self.process == process() && !is_shared
     }
 
     /// Returns memory for at least `bytes` bytes, from the pool or new.
@@ -139,7 +139,7 @@ impl Memory {
         let words = vmarray::bytemuck::allocation::try_zeroed_vec::<u64>(bytes / size_of::<u64>()).ok()?;
         advise(&words, Advice::LargePages);
         let forks = FORKS.load(Ordering::Relaxed);
-        Some(Self { words: Some(Words::Plain(words)), uses: 0, process: std::process::id(), forks })
+        Some(Self { words: Some(Words::Plain(words)), uses: 0, process: process(), forks })
     }
 
     fn words(&self) -> &[u64] {
@@ -196,7 +196,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if self.process != process() {
             // Leak the memory in a forked process, which must not call the GPU's driver.
             std::mem::forget(self.words.take());
         }
@@ -271,8 +271,13 @@ pub fn new_array<'py>(
 ) -> PyResult<Bound<'py, PyUntypedArray>> {
     let bytes = shape.iter().try_fold(descr.itemsize(), |bytes, extent| bytes.checked_mul(*extent));
     let Some(bytes) = bytes.filter(|bytes| (BYTES_MIN..=*BYTES_MAX).contains(bytes)) else {
-        let shape = PyTuple::new(py, shape)?;
-        return Ok(py.import("numpy")?.call_method1("zeros", (shape, descr))?.cast_into()?);
+        let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
+        // SAFETY: `dims` has as many extents as the array has axes. NumPy takes over the dtype's reference.
+        unsafe {
+            let (count, descr) = (dims.len() as i32, descr.clone().into_dtype_ptr());
+            let array = PY_ARRAY_API.PyArray_Zeros(py, count, dims.as_mut_ptr(), descr, 0);
+            return Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked());
+        }
     };
     let memory = off(py, || {
         let memory = Memory::of(bytes);

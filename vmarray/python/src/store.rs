@@ -12,7 +12,6 @@ use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
 use crate::element::Unit;
 use crate::elements::{Asked, Bins, Code, Elements, Multiplied, Ordered, Reduced};
-use crate::fault::Result;
 use crate::home::Home;
 use crate::with_unit;
 
@@ -94,6 +93,10 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     }
 
     fn read(&self, start: usize, into: &mut [u8]) -> vmarray::Result<()> {
+        if into.len() == size_of::<T>() {
+            into.copy_from_slice(bytemuck::bytes_of(&self.array.get(start)?));
+            return Ok(());
+        }
         Self::of_bytes_mut(into, |into| (&self.array).read(start, into))
     }
 
@@ -121,6 +124,9 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     }
 
     fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool> {
+        if let Some(items) = from.in_ram(range.clone()) {
+            return self.write(start, &items).map(|()| true);
+        }
         let Some(from) = from.as_any().downcast_ref::<Self>() else { return Ok(false) };
         (&self.array).copy_from(start, from.array.section(range)?).map(|()| true)
     }
@@ -225,8 +231,8 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
         self.array.sync()
     }
 
-    fn footprint(&self) -> Footprint {
-        self.array.footprint()
+    fn footprint(&self) -> vmarray::Result<Footprint> {
+        Ok(self.array.footprint())
     }
 
     fn page_len(&self) -> usize {
@@ -283,6 +289,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// True if no option requests a property that arrays in RAM lack.
+    pub fn are_usual(&self) -> bool {
+        self.page_bytes.is_none() && self.max_len.is_none() && !self.checksums
+    }
+
     /// True if all devices are GPUs.
     pub fn are_cards(&self) -> bool {
         self.devices.iter().all(|device| device.info().kind != DeviceKind::HostMemory)
@@ -290,7 +301,7 @@ impl Options {
 }
 
 /// Creates an array. Blocks during the allocation, or while files are read.
-pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result<Box<dyn Elements>> {
+pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> vmarray::Result<Box<dyn Elements>> {
     with_unit!(unit, T => {
         let mut builder = VirtualArray::<T>::builder(len).checksums(options.checksums);
         if let Some(bytes) = options.cache_bytes {

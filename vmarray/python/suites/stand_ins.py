@@ -10,9 +10,9 @@ import types
 
 import numpy as np
 import pytest
-from plugin import GUARD, explicit
 
 import vmarray as vm
+from plugin import GUARD, explicit
 
 #: Assert functions of numpy.testing that compare values.
 COMPARISONS = """assert_ assert_equal assert_array_equal assert_almost_equal assert_array_almost_equal assert_allclose

@@ -9,8 +9,10 @@ import zlib
 import numpy as np
 
 import vmarray as vm
-from vmarray import _dispatch, _functions, _large, _products
+from vmarray import _dispatch, _few, _functions, _large, _products
 
+#: The most items of operands that NumPy computes.
+FEW = _few.ITEMS_MAX
 #: All dtypes that arrays have.
 DTYPES = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 S3 U2 M8[s] m8[s] M8[D]".split()]
 DTYPES += [np.dtype(name) for name in ">i2 >i4 >u8 >f2 >f4 >f8 >c16 >U2 >M8[s] >m8[s]".split()]
@@ -545,7 +547,6 @@ def made(name, seed):
     if group == "key":
         return case, *_keyed(case, rest, of)
     if group == "ndarray":
-        attribute = getattr(np.ndarray, rest)
         if rest in _ATTRIBUTES:
             return case, operator.attrgetter(rest), [of], {}
         args, given = _method_arguments(case, rest, of)
@@ -732,6 +733,8 @@ def run(name, seed):
     case, function, args, given = made(name, seed)
     # NumPy searches arrays of few bytes, devices search others; half of the cases are searched by devices.
     _dispatch.SMALL_BYTES = (seed % 2) << 16
+    # A quarter of the cases is computed as arrays of few items are.
+    _few.ITEMS_MAX = FEW if seed % 4 == 2 else 0
     # Half of the cases of functions on copies are computed by the package, if it has them.
     own = getattr(np, name.split(".")[1], None)
     _dispatch.RAM_BYTES_MAX = -1 if seed % 2 and (own in _large.FUNCTIONS or own in _products.UFUNCS) else 256 << 20

@@ -9,6 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from vmarray import _few, _products
+
+#: The most items of operands that NumPy computes, unless a test lets devices compute them all.
+FEW = _few.ITEMS_MAX
 EXAMPLES = int(os.environ.get("VMARRAY_PYTHON_EXAMPLES", "60"))
 hypothesis.settings.register_profile(
     "vmarray",
@@ -19,6 +23,13 @@ hypothesis.settings.register_profile(
     database=None,
 )
 hypothesis.settings.load_profile("vmarray")
+
+
+@pytest.fixture(autouse=True)
+def _devices_compute():
+    """Devices compute arrays of any size; a test sets `FEW` for NumPy to compute those of few items."""
+    _few.ITEMS_MAX = 0
+    _products.PRODUCT_BYTES = 1 << 20
 
 
 def pytest_addoption(parser):

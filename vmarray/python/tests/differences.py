@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import census
 import numpy as np
 
+import census
 import vmarray as vm
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from conftest import same
 
 import vmarray as vm
+from conftest import same
 
 xp = vm.arange(1).__array_namespace__()
 

@@ -14,9 +14,9 @@ import weakref
 
 import numpy as np
 import pytest
-from conftest import RECORD, same
 
 import vmarray as vm
+from conftest import RECORD, same
 
 
 def test_examples_of_the_documentation():

@@ -7,12 +7,12 @@ keeps the finished cases with their differences, and later runs skip them.
 import inspect
 import os
 
-import census
 import numpy as np
 import pytest
-from differences import DIFFERENCES, rows
 
+import census
 import vmarray as vm
+from differences import DIFFERENCES, rows
 
 #: Number of cases of each function in a sample, and of attempts to find them.
 SAMPLE, TRIED = 20, 240

@@ -5,9 +5,9 @@ import signal
 
 import numpy as np
 import pytest
-from conftest import same
 
 import vmarray as vm
+from conftest import same
 
 pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")

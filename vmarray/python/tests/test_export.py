@@ -4,11 +4,11 @@ import gc
 
 import numpy as np
 import pytest
-from conftest import ALL, COMPUTED, seeds, shapes, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmarray as vm
+from conftest import ALL, COMPUTED, seeds, shapes, values
 
 
 def on_card():

@@ -7,11 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ALL, same, seeds, shapes, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmarray as vm
+from conftest import ALL, same, seeds, shapes, values
 
 zarr = pytest.importorskip("zarr")
 

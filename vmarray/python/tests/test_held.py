@@ -3,10 +3,10 @@ operation ends, with a result or an error."""
 
 import threading
 
-import census
 import numpy as np
 import pytest
 
+import census
 import vmarray as vm
 
 #: Seconds after which an operation counts as hanging.

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from conftest import ALL, keys, outcome, same, seeds, shapes, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmarray as vm
+from conftest import ALL, keys, outcome, same, seeds, shapes, values
 
 
 @given(st.data(), shapes, st.sampled_from(ALL), seeds)

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from conftest import same, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmarray as vm
+from conftest import same, seeds
 
 WEIGHT = 3
 

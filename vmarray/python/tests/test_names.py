@@ -6,9 +6,8 @@ import io
 import numpy as np
 import pytest
 
-from conftest import same
-
 import vmarray as vm
+from conftest import same
 from vmarray import _dispatch, _functions, _large, _names
 
 
@@ -242,6 +241,14 @@ OWN = np.arange(60.0).reshape(6, 10) % 7
     lambda np, a: np.diff(a[0], prepend=1.0, append=[2.0, 3.0]), lambda np, a: np.resize(a, (9, 20)),
     lambda np, a: np.block([[a, a], [a, a]]), lambda np, a: np.delete(a, [1, 3], 1), lambda np, a: np.interp(a, [0, 3], [1.0, 5.0]),
     lambda np, a: np.outer(a[0], a), lambda np, a: np.lexsort((a[0], a[1])), lambda np, a: np.digitize(a, [5, 3, 1]),
+    lambda np, a: np.mean(a, where=a > 2), lambda np, a: np.mean(a, axis=1, keepdims=True, where=a[0] > 1),
+    lambda np, a: np.var(a, axis=0, ddof=1, where=a > 1), lambda np, a: np.std(a, axis=(0, 1), where=a > 1, dtype="f8"),
+    lambda np, a: np.choose((a % 3).astype(int), [a, -a, 7.0]), lambda np, a: np.histogram2d(a[0], a[1], 4),
+    lambda np, a: np.piecewise(a, [a < 2, a > 4], [-1, lambda x: x * 2]),
+    lambda np, a: np.histogramdd(a.T[:, :3], (2, 3, 2), density=True)[0],
+    lambda np, a: np.histogram2d(a[0], a[1], [0, 2, 5, 7], weights=a[2])[0],
+    lambda np, a: np.nanmedian(np.where(a > 3, a, np.nan)), lambda np, a: np.nanmedian(np.where(a > 3, a, np.nan), axis=1),
+    lambda np, a: np.nanquantile(np.where(a > 3, a, np.nan), 0.3, keepdims=True),
     lambda np, a: np.setxor1d(a, a[:2] + 1), lambda np, a: np.union1d(a, [3, 99.0]), lambda np, a: np.select([a > 3, a > 1], [a, -a]),
 ])  # fmt: skip
 def test_large_arrays_are_computed_by_pieces(large, work):

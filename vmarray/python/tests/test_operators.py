@@ -4,12 +4,12 @@ import operator
 
 import numpy as np
 import pytest
-from conftest import ALL, COMPUTED, outcome, same, seeds, shapes, values
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import vmarray as vm
+from conftest import ALL, COMPUTED, outcome, same, seeds, shapes, values
 from vmarray import _functions, _shapes
 
 BINARY = (
@@ -167,7 +167,7 @@ def test_programs(data, dtype, seed):
     """Views, expressions and writes in turn: each is as if computed where it is written."""
     own = values((4, 6), dtype, seed)
     pairs = [(vm.asarray(own, page_len=3), own)]
-    for step in range(data.draw(st.integers(3, 14))):
+    for _ in range(data.draw(st.integers(3, 14))):
         (ours, numpys), (more, others) = (data.draw(st.sampled_from(pairs)) for _ in range(2))
         what = data.draw(st.sampled_from("view transpose add multiply compare where write in_place copy mask".split()))
         number = np.asarray(data.draw(st.integers(0, 3))).astype(dtype)[()]

@@ -7,11 +7,11 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import ALL, COMPUTED, outcome, same, seeds, shapes, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmarray as vm
+from conftest import ALL, COMPUTED, outcome, same, seeds, shapes, values
 
 NUMBERS = [dtype for dtype in COMPUTED if dtype.kind in "iuf" and dtype != np.float16]
 

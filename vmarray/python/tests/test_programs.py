@@ -1,12 +1,13 @@
 """Random programs compared with NumPy: views, functions, keywords and writes, on all kinds of operands."""
 
 import numpy as np
-from census import _is_same, _values_differ, has_advice, outcome_of
-from conftest import seeds, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmarray as vm
+from census import _is_same, _values_differ, has_advice, outcome_of
+from conftest import FEW, seeds, values
+from vmarray import _few, _products
 
 DTYPES = [np.dtype(name) for name in "? i1 i2 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 >i4 >u2 >f4 >f8 >c8 M8[s] m8[s] >m8[s] S3 U2".split()]
 TWO = "add subtract multiply true_divide maximum minimum equal not_equal less less_equal logical_and bitwise_and bitwise_xor".split()
@@ -14,7 +15,13 @@ TWO += "floor_divide remainder left_shift fmax copysign".split()
 ONE = "negative absolute sqrt square logical_not invert isnan sign rint conjugate signbit isfinite trunc".split()
 OVER = "sum prod max min any all argmax mean var cumsum count_nonzero".split()
 WHOLE = "sort argsort unique flip transpose ravel round nan_to_num clip roll diff concatenate repeat where take isclose".split()
-STEPS = "view view two two two one over whole write write mask in_place astype where_out copy reshape list".split()
+PRODUCTS = {
+    "matmul": lambda np, a, b: a @ b.T, "dot": lambda np, a, b: np.dot(a.T, b), "inner": lambda np, a, b: np.inner(a, b),
+    "vdot": lambda np, a, b: np.vdot(a, b), "tensordot": lambda np, a, b: np.tensordot(a, b, (-1, -1)),
+    "einsum": lambda np, a, b: np.einsum("...i,...i->...", a, b), "outer": lambda np, a, b: np.outer(a[:2], b[:3]),
+    "trace": lambda np, a, b: np.trace(a), "diagonal": lambda np, a, b: np.einsum("ii->i", a),
+}  # fmt: skip
+STEPS = "view view two two two one over whole product product write write mask in_place astype where_out copy reshape list".split()
 KEYS = [np.s_[1:], np.s_[::2], np.s_[::-1], np.s_[..., :1], np.s_[..., None], np.s_[..., 0], np.s_[:, ::2], np.s_[[1, 0]], np.s_[0]]
 
 
@@ -64,6 +71,9 @@ def _whole(name, draw, array, other):
 @given(st.data(), st.sampled_from(DTYPES), seeds)
 def test_programs_of_any_operands(data, dtype, seed):
     draw = data.draw
+    _few.ITEMS_MAX = draw(st.sampled_from([0, FEW]))
+    # The package multiplies, or NumPy on copies.
+    _products.PRODUCT_BYTES = draw(st.sampled_from([-1, 1 << 20]))
     own = _small(values((4, 6), dtype, seed), seed)
     pairs = [(vm.asarray(own, page_len=3), own.copy())]
     for number in range(draw(st.integers(3, 12))):
@@ -145,6 +155,9 @@ def _step(draw, step):
         name = draw(st.sampled_from(WHOLE))
         drawn = [draw(st.sampled_from([None, 0, -1])), draw(st.integers(-2, 3))]
         return (lambda a, b: _whole(name, lambda _, left=iter(drawn): next(left), a, b)()), (step, name, drawn)
+    if step == "product":
+        name = draw(st.sampled_from([*PRODUCTS]))
+        return (lambda a, b: PRODUCTS[name](np, a, b)), (step, name)
     if step == "write":
         key = draw(st.sampled_from([Ellipsis, np.s_[1:], np.s_[::2], np.s_[[0, -1]], np.s_[0], np.s_[..., -1]]))
         return (lambda a, b: a.__setitem__(key, b)), (step, key)

@@ -8,9 +8,9 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import RECORD, outcome, same
 
 import vmarray as vm
+from conftest import RECORD, outcome, same
 
 BIG = [np.dtype(name) for name in (">i2", ">u4", ">i8", ">f4", ">f8", ">c16", ">M8[s]", ">U3")]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from conftest import ALL, COMPUTED, outcome, same, seeds, shapes, values
 from hypothesis import given
 from hypothesis import strategies as st
 
 import vmarray as vm
+from conftest import ALL, COMPUTED, outcome, same, seeds, shapes, values
 
 SAME = {
     "expand_dims": lambda np, a, n: np.expand_dims(a, (n % (a.ndim + 1), -1)),

@@ -16,26 +16,26 @@ from typing import Any
 from . import _core, _names, random
 from ._array import Array, arange, array, asarray, create, empty, from_dlpack, full, ones, open, release_memory, zeros
 from ._core import Device, __version__, devices
-from ._files import load, open_zarr, save, to_zarr
-from ._kernel import kernel
-from ._export import DeviceMemory
-from ._order import Groups, group_by, top_k
-from ._progress import progress
-from ._ragged import Ragged
-from ._sets import IndexSet
 from ._errors import (
     ClosedError,
     DeviceError,
     Error,
+    ExportError,
     FileError,
     ForkedError,
     InvalidError,
     KernelError,
-    ExportError,
     NoDeviceError,
     OutOfMemoryError,
     OutsideError,
 )
+from ._export import DeviceMemory
+from ._files import load, open_zarr, save, to_zarr
+from ._kernel import kernel
+from ._order import Groups, group_by, top_k
+from ._progress import progress
+from ._ragged import Ragged
+from ._sets import IndexSet
 
 __all__ = [
     "Array",
@@ -102,8 +102,8 @@ def __dir__() -> list[str]:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_parent=_core.forked)
+    os.register_at_fork(after_in_parent=_core.forked, after_in_child=_core.started)
 
 if "distributed" in sys.modules:
     # Import `dask` now in a worker of Dask: the worker may receive arrays before it calls a function of `dask`.
-    from . import dask
+    from . import dask  # noqa: F401

@@ -7,18 +7,36 @@ import math
 import operator
 import os
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from . import _core, _indexing, _ufuncs
+from . import _core, _few, _indexing, _ufuncs
 from ._errors import Error, InvalidError
 from ._flat import Flat
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ._core import Core, Device
     from ._export import DeviceMemory
+    from ._types import (
+        Axes,
+        Casting,
+        Devices,
+        DType,
+        Fields,
+        Mode,
+        Options,
+        Order,
+        Out,
+        Shape,
+        Side,
+        SortKind,
+        Values,
+        Where,
+    )  # fmt: skip
 
 #: NumPy. Its functions return this package's arrays for such arguments, but NumPy's stubs do not know that.
 _numpy: Any = np
@@ -26,6 +44,8 @@ _numpy: Any = np
 _SHOWN_BYTES = 16 << 20
 #: The functions that the operator ``**`` of NumPy calls for a few exponents of Python.
 _POWERS: dict[tuple[type, object], Any] = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
+#: The classes of keys that may select a view or an item.
+_PLAIN_KEYS = {int, slice, tuple, type(Ellipsis), type(None)}
 #: The classes of NumPy's errors for keys and values, and most items or bytes of a write that is repeated for one.
 _KEY_ERRORS = (TypeError, ValueError, IndexError, OverflowError)
 _REPEATED_MAX = 1 << 26
@@ -126,7 +146,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     _opening: tuple[str, np.dtype[Any], tuple[int, ...], str]
     __array_priority__ = 100.0
 
-    def __new__(cls, shape: Any, dtype: Any = float, *, order: Any = "C", **options: Any) -> Array:
+    def __new__(cls, shape: Shape, dtype: DType = float, *, order: Order = "C", **options: Unpack[Options]) -> Array:
         """A new array whose items are zero; see `empty` for the options."""
         if cls is not Array or set(options) & {"buffer", "offset", "strides"}:
             raise TypeError("vmarray.Array stores its own items; use vmarray.asarray for items in memory")
@@ -200,7 +220,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         devices = self.devices
         return devices[0] if len(devices) == 1 else tuple(devices)
 
-    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+    def to_device(self, device: Devices, /, *, stream: Any = None) -> Array:
         """A copy on the given devices, or the array itself if it is already on them. ``stream`` has no effect."""
         devices = _listed(device)
         if devices == self.devices:
@@ -357,6 +377,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         items when the program first needs them; an `Array` of integers takes items of an array with one axis, on the
         devices.
         """
+        if type(key) in _PLAIN_KEYS:
+            found = self._core.pick(key)
+            if found is not None:
+                return Array._of(found) if type(found) is _core.Core else found
         if isinstance(key, str) or (isinstance(key, list) and key and all(isinstance(one, str) for one in key)):
             if self.dtype.names is None:
                 raise IndexError(
@@ -364,10 +388,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                     "arrays are valid indices"
                 )
             return Array._of(self._core.basic([*map(str, key)] if isinstance(key, list) else str(key)))
-        if isinstance(key, Array) and key.dtype == np.bool_ and key.shape == self.shape and self.ndim:
-            return Array._of(self._core.select(key._core))
-        if isinstance(key, Array) and key.dtype.kind in "iu" and key.ndim and self.ndim == 1:
-            return self.take(key)
+        if isinstance(key, Array) and (key.dtype == np.bool_ or key.dtype.kind in "iu") and key.ndim and self.ndim:
+            few = _few.selected(self, key)
+            if few is not None:
+                return few
+            if key.dtype == np.bool_ and key.shape == self.shape:
+                return Array._of(self._core.select(key._core))
+            if key.dtype != np.bool_ and self.ndim == 1:
+                return self.take(key)
         if _is_list(key) and self.ndim:
             found = self._core.gather_rows(np.ascontiguousarray(key, np.int64).ravel())
             if found is not None:
@@ -525,7 +553,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """True if devices can convert items of `value` to this dtype, so that an expression can write them."""
         if value.dtype == self.dtype:
             return True
-        return all(map(_ufuncs.is_computed, (value.dtype, self.dtype))) and np.dtype(np.float16) not in (value.dtype, self.dtype)
+        kinds = (value.dtype, self.dtype)
+        return all(map(_ufuncs.is_computed, kinds)) and np.dtype(np.float16) not in kinds
 
     def _fitted(self, shape: tuple[Any, ...]) -> Array:
         """A view of the items, broadcast to `shape`."""
@@ -541,7 +570,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     # Protocols by which NumPy uses an array.
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: DType | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("NumPy needs a copy of items that devices store; leave `copy` out")
         array = self._core.read()
@@ -550,11 +579,19 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
         from ._functions import called
 
+        outs = given.get("out", ())
+        if method == "__call__" and len(given) == len(outs) <= 1:
+            found = _few.called(ufunc, inputs, *outs)
+            if found is not None:
+                return found
         if not all(map(_is_known, (*inputs, *given.get("out", ())))):
             return NotImplemented
         return called(ufunc, method, inputs, given)
 
     def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        found = _few.function(function, args, given)
+        if found is not None:
+            return found
         from ._functions import created, dispatched
 
         if function in created():
@@ -674,28 +711,28 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     # Methods that change the shape.
 
-    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Array:
+    def reshape(self, *shape: Shape, order: Order = "C", copy: bool | None = None) -> Array:
         """The same items in another shape: a view if possible, else a copy. ``copy`` forces or forbids a copy."""
-        shape, order = shape[0] if len(shape) == 1 else shape, _order(order)
+        wanted, order = shape[0] if len(shape) == 1 else shape, _order(order)
         if order == "K":
             raise ValueError("order 'K' is not permitted for reshaping")
         if order in ("F", "A") and self._in_order(order) is not self:
-            extents = shape if isinstance(shape, (tuple, list)) else (shape,)
+            extents = wanted if isinstance(wanted, (tuple, list)) else (wanted,)
             return self.transpose().reshape(tuple(extents)[::-1], copy=copy).transpose()
-        core = None if copy else self._core.reshaped(shape)
+        core = None if copy else self._core.reshaped(wanted)
         if core is None:
             if copy is False:
                 raise ValueError("Unable to avoid creating a copy while reshaping; leave `copy` out")
-            core = self._core.copied().reshaped(shape)
+            core = self._core.copied().reshaped(wanted)
         assert core is not None, "a contiguous copy can have any shape"
         return Array._of(core)
 
-    def ravel(self, order: str = "C") -> Array:
+    def ravel(self, order: Order = "C") -> Array:
         """All items along one axis: a view if they are contiguous in this order, else a copy."""
         own = self._in_order(order)
         return own.reshape(-1) if own._is_contiguous() else own.flatten()
 
-    def _in_order(self, order: str) -> Array:
+    def _in_order(self, order: Order) -> Array:
         """A view whose items, in C order, are the items of this array in another of NumPy's orders."""
         order = _order(order)
         if order == "A":
@@ -726,7 +763,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return True
         return order != "C" and self.transpose()._is_contiguous()
 
-    def flatten(self, order: str = "C") -> Array:
+    def flatten(self, order: Order = "C") -> Array:
         """A copy of all items, along one axis."""
         return Array._of(self._in_order(order)._core.copied()).reshape(-1)
 
@@ -739,7 +776,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """A view with two axes exchanged."""
         return Array._of(self._core.by_method("swapaxes", (one, other)))
 
-    def squeeze(self, axis: Any = None) -> Array:
+    def squeeze(self, axis: Axes = None) -> Array:
         """A view without the axes of length 1, or only without ``axis``."""
         return Array._of(self._core.by_method("squeeze", (axis,)))
 
@@ -747,7 +784,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """A view of a diagonal of two axes, like ``numpy.diagonal``."""
         return Array._of(self._core.by_method("diagonal", (offset, axis1, axis2)))
 
-    def view(self, dtype: Any = None) -> Array:
+    def view(self, dtype: DType | None = None) -> Array:
         """A view of the same bytes as items of another dtype, like ``numpy.ndarray.view``.
 
         Examples
@@ -765,14 +802,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError(f"items of dtype {self.dtype} may be invalid as bools; use `array != 0`")
         return Array._of(self._core.by_method("view", (dtype,)))
 
-    def copy(self, order: str = "C") -> Array:
+    def copy(self, order: Order = "C") -> Array:
         """A copy of the array on the same devices, in the order "C" or "F"; "K" means "C"."""
         if self.ndim > 1 and self._is_fortran(_order(order)):
             return Array._of(self.transpose()._core.copied()).transpose()
         return Array._of(self._core.copied())
 
     def astype(
-        self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+        self, dtype: Any, order: Order = "K", casting: Casting = "unsafe", subok: bool = True, copy: bool = True
     ) -> Array:
         """The items converted to another type. The devices convert them when the program first needs them.
 
@@ -783,6 +820,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
             return self if not copy and self._is_in_order(order) else self.copy(order)
+        is_copied = order != "F" and not (self.dtype.kind in "fc" and dtype.kind in "iu")
+        few = self._core.few(_few.ITEMS_MAX) if is_copied else None
+        if few is not None:
+            return _few.made(self._core, few.astype(dtype))
         if self.ndim > 1 and self._is_fortran(order):
             return self.transpose().astype(dtype).transpose()
         core = _ufuncs.applied("positive", [self._core], (dtype,), dtype, self.shape)
@@ -849,43 +890,49 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def sum(
         self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
+        axis: Axes = None,
+        dtype: DType | None = None,
+        out: Out = None,
         keepdims: bool = False,
         initial: Any = np._NoValue,
-        where: Any = True,
+        where: Where = True,
     ) -> Any:
         """The sum of the items, or the sums along axes. Integer sums wrap on overflow; float sums use 64 bits."""
         return _numpy.sum(self, axis, dtype, out, keepdims, initial, where)
 
     def prod(
         self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
+        axis: Axes = None,
+        dtype: DType | None = None,
+        out: Out = None,
         keepdims: bool = False,
         initial: Any = np._NoValue,
-        where: Any = True,
+        where: Where = True,
     ) -> Any:
         """The product of the items, or the products along axes. NumPy computes them, piece by piece."""
         return _numpy.prod(self, axis, dtype, out, keepdims, initial, where)
 
     def mean(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+        self,
+        axis: Axes = None,
+        dtype: DType | None = None,
+        out: Out = None,
+        keepdims: bool = False,
+        *,
+        where: Where = True,
     ) -> Any:
         """The mean of the items, or the means along axes."""
         return _numpy.mean(self, axis, dtype, out, keepdims, where=where)
 
     def var(
         self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        ddof: Any = 0,
+        axis: Axes = None,
+        dtype: DType | None = None,
+        out: Out = None,
+        ddof: float = 0,
         keepdims: bool = False,
         *,
-        where: Any = True,
+        where: Where = True,
         mean: Any = np._NoValue,
     ) -> Any:
         """The variance of the items, or the variances along axes."""
@@ -893,13 +940,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def std(
         self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Any = None,
-        ddof: Any = 0,
+        axis: Axes = None,
+        dtype: DType | None = None,
+        out: Out = None,
+        ddof: float = 0,
         keepdims: bool = False,
         *,
-        where: Any = True,
+        where: Where = True,
         mean: Any = np._NoValue,
     ) -> Any:
         """The standard deviation of the items, or the standard deviations along axes."""
@@ -907,39 +954,39 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def min(
         self,
-        axis: Any = None,
-        out: Any = None,
+        axis: Axes = None,
+        out: Out = None,
         keepdims: bool = False,
         initial: Any = np._NoValue,
-        where: Any = True,
+        where: Where = True,
     ) -> Any:
         """The minimum of the items, or the minima along axes. The minimum of items with a NaN is NaN, as in NumPy."""
         return _numpy.min(self, axis, out, keepdims, initial, where)
 
     def max(
         self,
-        axis: Any = None,
-        out: Any = None,
+        axis: Axes = None,
+        out: Out = None,
         keepdims: bool = False,
         initial: Any = np._NoValue,
-        where: Any = True,
+        where: Where = True,
     ) -> Any:
         """The maximum of the items, or the maxima along axes. The maximum of items with a NaN is NaN, as in NumPy."""
         return _numpy.max(self, axis, out, keepdims, initial, where)
 
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+    def any(self, axis: Axes = None, out: Out = None, keepdims: bool = False, *, where: Where = True) -> Any:
         """True if any item is true. The search stops soon after the first true item."""
         return _numpy.any(self, axis, out, keepdims, where=where)
 
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+    def all(self, axis: Axes = None, out: Out = None, keepdims: bool = False, *, where: Where = True) -> Any:
         """True if all items are true. The search stops soon after the first false item."""
         return _numpy.all(self, axis, out, keepdims, where=where)
 
-    def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    def argmin(self, axis: Axes = None, out: Out = None, *, keepdims: bool = False) -> Any:
         """The index of the first minimum, or the indices of the first minima along an axis."""
         return _numpy.argmin(self, axis, out, keepdims=keepdims)
 
-    def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    def argmax(self, axis: Axes = None, out: Out = None, *, keepdims: bool = False) -> Any:
         """The index of the first maximum, or the indices of the first maxima along an axis."""
         return _numpy.argmax(self, axis, out, keepdims=keepdims)
 
@@ -947,15 +994,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """The indices of the items that are not zero, as one array for each axis."""
         return _numpy.nonzero(self)
 
-    def repeat(self, repeats: Any, axis: int | None = None) -> Array:
+    def repeat(self, repeats: Values, axis: int | None = None) -> Array:
         """An array with each item repeated ``repeats`` times."""
         return _numpy.repeat(self, repeats, axis)
 
-    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    def cumsum(self, axis: int | None = None, dtype: DType | None = None, out: Out = None) -> Array:
         """The cumulative sums of the items along an axis. NumPy computes them, piece by piece."""
         return _numpy.cumsum(self, axis, dtype, out)
 
-    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    def cumprod(self, axis: int | None = None, dtype: DType | None = None, out: Out = None) -> Array:
         """The cumulative products of the items along an axis. NumPy computes them, piece by piece."""
         return _numpy.cumprod(self, axis, dtype, out)
 
@@ -965,7 +1012,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return np.real(self)
 
     @real.setter
-    def real(self, values: Any) -> None:
+    def real(self, values: Values) -> None:
         self.real[...] = values
 
     @property
@@ -974,7 +1021,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return np.imag(self)
 
     @imag.setter
-    def imag(self, values: Any) -> None:
+    def imag(self, values: Values) -> None:
         if self.dtype.kind != "c":
             raise TypeError("array does not have imaginary part to set")
         self.imag[...] = values
@@ -992,11 +1039,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         most = self.size if limit is None else operator.index(limit)
         return self.astype(bool, copy=False)._core.find(most)
 
-    def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Array:
+    def clip(self, min: Values | None = None, max: Values | None = None, out: Out = None, **given: Any) -> Array:
         """The items, limited to the range from ``min`` to ``max``."""
         return _numpy.clip(self, min, max, out, **given)
 
-    def round(self, decimals: int = 0, out: Any = None) -> Array:
+    def round(self, decimals: int = 0, out: Out = None) -> Array:
         """The items rounded to ``decimals`` decimal places. Halves are rounded to the even digit."""
         return _numpy.round(self, decimals, out)
 
@@ -1014,10 +1061,10 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Flat(self)
 
     @flat.setter
-    def flat(self, values: Any) -> None:
+    def flat(self, values: Values) -> None:
         Flat(self)[:] = values
 
-    def tobytes(self, order: str = "C") -> bytes:
+    def tobytes(self, order: Order = "C") -> bytes:
         """A copy of the items as bytes."""
         return np.asarray(self).tobytes(order)  # type: ignore[arg-type]
 
@@ -1047,31 +1094,35 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     conjugate = conj
 
-    def dot(self, b: Any, out: Any = None) -> Any:
+    def dot(self, b: Values, out: Out = None) -> Any:
         """The product with another array, like ``numpy.dot``."""
         return _numpy.dot(self, b, out)
 
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    def trace(
+        self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DType | None = None, out: Out = None
+    ) -> Any:
         """The sum of the items of a diagonal, like ``numpy.trace``."""
         return _numpy.trace(self, offset, axis1, axis2, dtype, out)
 
-    def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    def choose(self, choices: Values | Sequence[Values], out: Out = None, mode: Mode = "raise") -> Any:
         """Items of several arrays, selected by the items of this array, like ``numpy.choose``."""
         return _numpy.choose(self, choices, out, mode)
 
-    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
+    def compress(self, condition: Values, axis: int | None = None, out: Out = None) -> Any:
         """The parts along an axis for which a condition is true, like ``numpy.compress``."""
         return _numpy.compress(condition, self, axis, out)
 
-    def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
+    def put(self, indices: Values, values: Values, mode: Mode = "raise") -> None:
         """Writes values to the items at `indices` of the flat array, like ``numpy.put``."""
         _numpy.put(self, indices, values, mode)
 
-    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+    def partition(self, kth: Shape, axis: int = -1, kind: str = "introselect", order: Fields = None) -> None:
         """Sorts the items in place, which is a valid result of ``numpy.ndarray.partition`` for any ``kth``."""
         self[...] = _numpy.partition(self, kth, axis, kind, order)
 
-    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Array:
+    def argpartition(
+        self, kth: Shape, axis: SupportsIndex | None = -1, kind: str = "introselect", order: Fields = None
+    ) -> Array:
         """Indices that sort the array, which are a valid result of ``numpy.argpartition`` for any ``kth``."""
         return _numpy.argpartition(self, kth, axis, kind, order)
 
@@ -1079,7 +1130,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         """Writes one number to all items."""
         self._assign(self._converted(value))
 
-    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+    def sort(self, axis: int = -1, kind: SortKind = None, order: Fields = None, *, stable: bool | None = None) -> None:
         """Sorts the items in place along an axis: on the devices if there is one axis. NaNs come last.
 
         The sort is stable for every ``kind``: equal items stay in their order.
@@ -1090,28 +1141,37 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         np.empty((0,) * self.ndim, self.dtype).sort(axis, kind, order, stable=stable)
         sort_in_place(self, axis, order)
 
-    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
+    def argsort(
+        self,
+        axis: SupportsIndex | None = -1,
+        kind: SortKind = None,
+        order: Fields = None,
+        *,
+        stable: bool | None = None,
+    ) -> Array:
         """The indices that would sort the items along an axis; equal items stay in their order."""
         return _numpy.argsort(self, axis, kind, order, stable=stable)
 
-    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    def searchsorted(self, v: Values, side: Side = "left", sorter: Values | None = None) -> Any:
         """The indices at which to insert values so that the items stay sorted. The items must be sorted."""
         return _numpy.searchsorted(self, v, side, sorter)
 
-    def take(self, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    def take(self, indices: Values, axis: int | None = None, out: Out = None, mode: Mode = "raise") -> Any:
         """A copy of the items at `indices`, made on the devices."""
         return _numpy.take(self, indices, axis, out, mode)
 
     # Methods that append items and manage files.
 
-    def append(self, values: Any) -> None:
+    def append(self, values: Values) -> None:
         """Adds an item or items at the end of an array of one axis, in place.
 
         The array must not be a view of a part of another array. The option ``max_len`` sets the greatest length. Arrays
         in files can grow without this option.
         """
         if self.ndim != 1:
-            raise InvalidError(f"only an array of one axis can grow, not one of {self.ndim} axes; append to an array of one axis")
+            raise InvalidError(
+                f"only an array of one axis can grow, not one of {self.ndim} axes; append to an array of one axis"
+            )
         values = np.atleast_1d(self._items(np.asarray(values) if isinstance(values, Array) else values))
         if values.ndim != 1:
             raise ValueError(f"the new items have {values.ndim} axes; append an item, or items along one axis")
@@ -1183,7 +1243,7 @@ def _result(shape: tuple[Any, ...], dtype: Any, **options: Any) -> Array:
     return Array._of(_core.create(tuple(shape), dtype, None, options))
 
 
-def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
+def empty(shape: Shape, dtype: DType = float, order: Order = "C", **options: Unpack[Options]) -> Array:
     """A new array whose items are zero. The call only allocates memory, and writes no zeroes.
 
     Parameters
@@ -1204,7 +1264,8 @@ def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> A
     checksums : bool, optional
         True to compare items read back from devices with the checksums of the written items.
     order, like, device : optional
-        NumPy's options: ``order`` is ``"C"`` or ``"F"``, ``like`` is an array on the same devices, ``device`` means `devices`.
+        NumPy's options: ``order`` is ``"C"`` or ``"F"``, ``like`` is an array on the same devices, ``device`` means
+        `devices`.
 
     Examples
     --------
@@ -1218,7 +1279,7 @@ def empty(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> A
     return array.transpose() if is_fortran and len(shape) > 1 else array
 
 
-def zeros(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
+def zeros(shape: Shape, dtype: DType = float, order: Order = "C", **options: Unpack[Options]) -> Array:
     """An array of zeroes; see `empty` for the options.
 
     Examples
@@ -1230,12 +1291,14 @@ def zeros(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> A
     return empty(shape, dtype, order, **options)
 
 
-def ones(shape: Any, dtype: Any = float, order: str = "C", **options: Any) -> Array:
+def ones(shape: Shape, dtype: DType = float, order: Order = "C", **options: Unpack[Options]) -> Array:
     """An array of ones; see `empty` for the options."""
     return full(shape, 1, dtype, order, **options)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **options: Any) -> Array:
+def full(
+    shape: Shape, fill_value: Values, dtype: DType | None = None, order: Order = "C", **options: Unpack[Options]
+) -> Array:
     """An array of one value; see `empty` for the options."""
     array = empty(shape, np.asarray(fill_value).dtype if dtype is None else dtype, order, **options)
     array[...] = fill_value if isinstance(fill_value, Array) else _cast(fill_value, array.dtype)
@@ -1251,7 +1314,7 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return items
 
 
-def arange(*limits: Any, dtype: Any = None, **options: Any) -> Array:
+def arange(*limits: Any, dtype: DType | None = None, **options: Any) -> Array:
     """Equally spaced numbers, like ``numpy.arange``; see `empty` for the options.
 
     Examples
@@ -1326,7 +1389,7 @@ def _arange_length(start: Any, stop: Any, step: Any) -> int:
     return max(0, math.ceil(count))
 
 
-def _is_made_so(array: Array, options: dict[str, Any]) -> bool:
+def _is_made_so(array: Array, options: Mapping[str, Any]) -> bool:
     """True if an array already has the devices and the other properties that the options request."""
     _checked(options)
     if not options or options == {"devices": None}:
@@ -1341,7 +1404,14 @@ def _listed(devices: Any) -> list[Any]:
     return [*devices] if isinstance(devices, (list, tuple)) else [devices]
 
 
-def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None, **options: Any) -> Array:
+def asarray(
+    values: Values,
+    dtype: DType | None = None,
+    order: Order = None,
+    *,
+    copy: bool | None = None,
+    **options: Unpack[Options],
+) -> Array:
     """Converts values to an array. Returns `values` itself if it is an `Array` of this dtype, else a copy. See `empty`
     for the options.
 
@@ -1362,11 +1432,11 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
     >>> own
     array([0, 1, 2, 3, 4, 5, 0, 0, 0, 0])
     """
-    order, options = _order(order), _checked(options)
-    if isinstance(values, Array) and not _is_made_so(values, options):
+    order, given = _order(order), _checked(options)
+    if isinstance(values, Array) and not _is_made_so(values, given):
         if copy is False:
             raise ValueError("an array with other devices or options needs a copy; leave `copy` out")
-        array = empty(values.shape, values.dtype if dtype is None else dtype, order, **options)
+        array = empty(values.shape, values.dtype if dtype is None else dtype, order, **given)
         array._assign(values)
         return array
     if isinstance(values, Array):
@@ -1382,28 +1452,28 @@ def asarray(values: Any, dtype: Any = None, order: Any = None, *, copy: bool | N
         values = np.asarray(values, dtype, copy=False)
         if not values.flags.c_contiguous:
             raise ValueError(
-                f"values with the strides {values.strides} are not C-contiguous, so an array needs a copy of them; leave "
-                "`copy` out"
+                f"values with the strides {values.strides} are not C-contiguous, so an array needs a copy of them; "
+                "leave `copy` out"
             )
         if values.size:
-            return Array._of(_core.over_memory(values, not values.flags.writeable, _checked(options)))
+            return Array._of(_core.over_memory(values, not values.flags.writeable, given))
     values = np.asarray(values, dtype)
     is_fortran = order == "F" or (order == "A" and values.flags.fnc)
-    array = empty(values.shape, values.dtype, "F" if is_fortran else "C", **options)
+    array = empty(values.shape, values.dtype, "F" if is_fortran else "C", **given)
     if values.size:
         array._assign(values)
     return array
 
 
 def array(
-    values: Any,
-    dtype: Any = None,
+    values: Values,
+    dtype: DType | None = None,
     *,
     copy: bool | None = True,
-    order: Any = "K",
+    order: Order = "K",
     subok: bool = False,
     ndmin: int = 0,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Array:
     """A new array of values, like ``numpy.array``; see `empty` for the options, and `asarray` for `copy`."""
     if isinstance(values, (list, tuple)) and any(isinstance(one, Array) for one in values):
@@ -1413,7 +1483,7 @@ def array(
     return result.reshape((1,) * (ndmin - result.ndim) + result.shape) if ndmin > result.ndim else result
 
 
-def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Array:
+def from_dlpack(values: Any, *, copy: bool | None = None, **options: Unpack[Options]) -> Array:
     """A copy of another package's array, by DLPack; see `empty` for the options.
 
     The tensor's package copies a tensor on an NVIDIA GPU within that GPU, unless the options name other devices. A
@@ -1431,13 +1501,13 @@ def from_dlpack(values: Any, *, copy: bool | None = None, **options: Any) -> Arr
     if not isinstance(values, Array) and is_on_card(values):
         if copy is False:
             raise BufferError("items on a GPU cannot be used without a copy; leave `copy` out")
-        return copied_on_card(values, options)
+        return copied_on_card(values, dict(options))
     if isinstance(values, Array) and copy is False:
         return asarray(values, copy=False, **options)
     return asarray(np.from_dlpack(values), copy=copy, **options)
 
 
-def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **options: Any) -> Array:
+def create(path: str | os.PathLike[str], shape: Shape, dtype: DType = float, **options: Unpack[Options]) -> Array:
     """An array of zeroes in a new file, which `open` reads after a restart; see `empty` for the options.
 
     Examples
@@ -1456,7 +1526,11 @@ def create(path: str | os.PathLike[str], shape: Any, dtype: Any = float, **optio
 
 
 def open(
-    path: str | os.PathLike[str], dtype: Any = float, shape: Any = None, mode: str = "r+", **options: Any
+    path: str | os.PathLike[str],
+    dtype: DType = float,
+    shape: Shape | None = None,
+    mode: str = "r+",
+    **options: Unpack[Options],
 ) -> Array:
     """Opens the array of a file; see `empty` for the options.
 
@@ -1507,15 +1581,16 @@ def release_memory() -> int:
     return _core.release_memory()
 
 
-def where(condition: Any, *values: Any) -> Any:
-    """Selects each item from one array if the condition is true for it, else from another array, like ``numpy.where``.
-    """
+def where(condition: Values, *values: Values) -> Any:
+    """Selects each item from one array if the condition is true for it, else from another, like ``numpy.where``."""
     from ._functions import where_of
 
     return where_of(condition, *values)
 
 
-def sort(values: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Array:
+def sort(
+    values: Values, axis: int | None = -1, kind: SortKind = None, order: Fields = None, *, stable: bool | None = None
+) -> Array:
     """A sorted copy, like a stable ``numpy.sort``."""
     return _numpy.sort(asarray(values), axis, kind, order, stable=stable)
 
@@ -1523,9 +1598,9 @@ def sort(values: Any, axis: int | None = -1, kind: Any = None, order: Any = None
 _OPTIONS = {"devices", "cache_bytes", "page_len", "max_len", "checksums"}
 
 
-def _checked(options: dict[str, Any]) -> dict[str, Any]:
+def _checked(given: Mapping[str, object]) -> dict[str, Any]:
+    options: dict[str, Any] = dict(given)
     if not options.keys() <= _OPTIONS:
-        options = options.copy()
         _order(options.pop("order", None))
         options.pop("subok", None)
         like, device = options.pop("like", None), options.pop("device", None)

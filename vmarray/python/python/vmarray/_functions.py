@@ -490,6 +490,8 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
 def masked(function: Any, array: Array, given: dict[str, Any]) -> Any:
     """Computes a reduction with a mask or an initial value, piece by piece; None if this package does not support the
     reduction."""
+    if function in (np.mean, np.var, np.std) and set(given) <= {"axis", "dtype", "keepdims", "where", "ddof", "mean"}:
+        return _masked_mean(array, **given) if function is np.mean else _masked_variance(function, array, **given)
     ufunc = {np.sum: np.add, np.prod: np.multiply, np.any: np.logical_or, np.all: np.logical_and}.get(function)
     ufunc = ufunc or {np.min: np.minimum, np.max: np.maximum, np.amin: np.minimum, np.amax: np.maximum}.get(function)
     if ufunc is None or not set(given) <= {"axis", "dtype", "keepdims", "initial", "where"}:
@@ -498,6 +500,34 @@ def masked(function: Any, array: Array, given: dict[str, Any]) -> Any:
         return None
     given = {"axis": None, "dtype": None, "keepdims": False} | given
     return reduced(ufunc, array, out=None, **given)
+
+
+def _masked_mean(
+    array: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any, ddof: Any = 0
+) -> Any:
+    """The mean of the items for which a mask is true: their sum, divided by their number less `ddof`."""
+    kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
+    axes = axis if axis is not None or array.ndim == 1 else tuple(range(array.ndim))
+    total = reduced(np.add, array, axes, np.result_type(kind, np.float32), None, True, None, where)
+    count = np.sum(np.broadcast_to(where, array.shape), axis=axes, dtype=np.intp, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result = np.true_divide(total, np.maximum(count - ddof, 0)).astype(kind)
+    if keepdims:
+        return result
+    result = np.squeeze(result, tuple(range(array.ndim)) if axis is None else axis)
+    return result if result.ndim else np.asarray(result)[()]
+
+
+def _masked_variance(
+    function: Any, array: Array, axis: Any = None, dtype: Any = None, keepdims: bool = False, ddof: Any = 0,
+    mean: Any = None, where: Any = True,
+) -> Any:  # fmt: skip
+    """The variance, or with `np.std` its root, of the items for which a mask is true."""
+    kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
+    middle = _masked_mean(array, axis, float, True, where=where) if mean is None else mean
+    apart = np.square(array.astype(float, copy=False) - middle)
+    result = _masked_mean(apart, axis, float, keepdims, where=where, ddof=ddof)
+    return (np.sqrt(result) if function is np.std else result).astype(kind)
 
 
 def count_nonzero(array: Array, axis: Any = None, *, keepdims: bool = False) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-
 #: NumPy combines fewer arrays than this, counting those of an index.
 _ARRAYS_MAX = 64
 

@@ -11,7 +11,7 @@ import numpy as np
 from . import _array, _dispatch, _products, _ufuncs
 from ._array import Array, _options_like
 from ._dispatch import NotOnDevices
-from ._functions import axis_of, compared, concatenate, summed, where_of
+from ._functions import axis_of, compared, concatenate, lines, summed, where_of
 from ._order import argsort, searchsorted, take, unique
 from ._shapes import _without, cumprod, cumsum, isin
 
@@ -488,6 +488,77 @@ def _equivalent(one: Any, other: Any) -> bool:
     return bool(np.all(compared(one, other, True)))
 
 
+def choose(a: Any, choices: Any, mode: str = "raise") -> Array:
+    """Like ``numpy.choose``."""
+    parts = [a, *choices]
+    kind = np.result_type(*(one.dtype if hasattr(one, "dtype") else np.asarray(one).dtype for one in parts[1:]))
+    shape = np.broadcast_shapes(*map(np.shape, parts))
+    return _ufuncs.by_pieces(lambda one, *others: np.choose(one, others, mode=mode), parts, shape, (kind,))[0]
+
+
+def piecewise(x: Array, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Array:
+    """Like ``numpy.piecewise``. A function gets the items of one piece after the other."""
+    if not isinstance(x, Array) or not x.ndim:
+        raise NotOnDevices
+    if np.isscalar(condlist) or not isinstance(condlist[0], (list, np.ndarray, Array)):
+        condlist = [condlist]
+    conditions = [one if isinstance(one, Array) else np.asarray(one, bool) for one in condlist]
+
+    def work(part: Any, *masks: Any) -> Any:
+        return np.piecewise(part, [*masks], funclist, *args, **kw)
+
+    return _ufuncs.by_pieces(work, [x, *conditions], x.shape, (x.dtype,))[0]
+
+
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    """Like ``numpy.histogramdd``: NumPy counts the points of one piece after the other."""
+    own = [*sample] if isinstance(sample, (list, tuple)) else [*np.atleast_2d(sample.T)]
+    columns = [_own(one, *_dispatch.arrays_in(own)) for one in own]
+    if columns[0].ndim != 1 or not len(columns[0]) or len({one.shape for one in columns}) > 1:
+        raise NotOnDevices
+    # The edges depend on the least and the greatest coordinates alone.
+    ends = np.array([[getattr(one, name)() for one in columns] for name in ("min", "max")])
+    _, edges = np.histogramdd(ends, bins, range)
+    counts = np.zeros([len(one) - 1 for one in edges])
+    for (key,) in _ufuncs.blocks(columns[0].shape):
+        shares = None if weights is None else np.asarray(weights[key])
+        counts += np.histogramdd([np.asarray(one[key]) for one in columns], edges, weights=shares)[0]
+    if density:
+        total = counts.sum()
+        for axis, one in enumerate(edges):
+            counts = counts / np.diff(one).reshape([-1 if at == axis else 1 for at, _ in enumerate(edges)])
+        counts /= total
+    return _own(counts, *columns), [_own(one, *columns) for one in edges]
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> tuple[Any, ...]:
+    """Like ``numpy.histogram2d``."""
+    if np.ndim(bins) == 1 and np.size(bins) not in (1, 2):
+        bins = [np.asarray(bins)] * 2
+    counts, edges = histogramdd([x, y], bins, range, density, weights)
+    return (counts, *edges)
+
+
+def _without_nans(name: str) -> Any:
+    """Returns the implementation of ``nanmedian`` and others: of all items by `name`, along an axis by NumPy."""
+
+    def work(array: Array, *q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
+        named = {} if name == "median" else {"method": method}
+        if array.dtype.kind != "f" or any(map(np.ndim, q)) or not (axis is None or isinstance(axis, int)):
+            raise NotOnDevices
+        if axis is not None:
+            function = getattr(np, f"nan{name}")
+            kind = function(np.zeros(1, array.dtype), *q, **named).dtype
+            return lines(lambda part, own: function(part, *q, own, keepdims=True, **named), array, axis, kind, keepdims)
+        flat = array.reshape(-1)
+        result = getattr(np, name)(flat[~np.isnan(flat)].compute(), *q, **named)
+        return _own(result, array).reshape((1,) * array.ndim) if keepdims else result
+
+    return work
+
+
 # Functions of sliding windows.
 
 
@@ -526,8 +597,8 @@ FUNCTIONS: dict[Any, Any] = {
     getattr(np, work.__name__): work
     for work in (
         argwhere, extract, compress, delete, insert, resize, block, select, take_along_axis, put_along_axis, put,
-        fill_diagonal, diagflat, trace, digitize, lexsort, union1d, setdiff1d, intersect1d, unique_all, ediff1d, gradient,
-        interp, convolve, cov, trapezoid,
+        fill_diagonal, diagflat, trace, digitize, lexsort, union1d, setdiff1d, intersect1d, unique_all, ediff1d,
+        gradient, interp, convolve, cov, trapezoid, choose, piecewise, histogramdd, histogram2d,
     )
 }  # fmt: skip
 FUNCTIONS |= {
@@ -546,6 +617,9 @@ FUNCTIONS |= {
     np.setxor1d: lambda one, other: np.sort(concatenate([setdiff1d(one, other), setdiff1d(other, one)])),
     np.histogram_bin_edges: lambda array, bins=10, range=None: np.histogram(array, bins, range)[1],
     np.array_equiv: _equivalent,
+    np.nanmedian: _without_nans("median"),
+    np.nanquantile: _without_nans("quantile"),
+    np.nanpercentile: _without_nans("percentile"),
 }
 FUNCTIONS |= _products.FUNCTIONS
 #: Functions that move items of any dtype.

@@ -400,7 +400,8 @@ def histogram(
         edges = np.histogram_bin_edges(sample, bins if np.ndim(bins) == 0 else np.asarray(bins), range)
     counts = None
     count = len(edges) - 1
-    if np.ndim(bins) == 0 and weights is None and count <= _BINS and array.dtype.kind != "b" and _ufuncs.is_computed(array.dtype):
+    is_counted = array.dtype.kind != "b" and _ufuncs.is_computed(array.dtype)
+    if np.ndim(bins) == 0 and weights is None and count <= _BINS and is_counted:
         step = float((edges.dtype.type(edges[-1]) - edges[0]) / edges.dtype.type(count)) if count else 0.0
         wide = (float(edges[-1]) - float(edges[0])) / max(count, 1)
         for one in (wide, step):
@@ -504,7 +505,8 @@ def percentile(
     whole = 100 if _KEEPS_SHARES or array.dtype.kind != "f" else array.dtype.type(100)
     # Pass an array: NumPy would ignore the dtype of a float64 scalar, because its class is a subclass of `float`.
     share = np.asarray(np.true_divide(q, whole))
-    return quantile(array, float(share) if type(q) in (int, float) and _KEEPS_SHARES else share, axis, out, method, keepdims)
+    shares = float(share) if type(q) in (int, float) and _KEEPS_SHARES else share
+    return quantile(array, shares, axis, out, method, keepdims)
 
 
 def median(array: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:

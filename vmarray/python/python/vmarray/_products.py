@@ -416,7 +416,10 @@ def _viewed(operands: tuple[Any, ...]) -> Array | None:
     if len(arrays) != 1 or set(gives) != set(terms[0]) or len(set(gives)) < len(gives):
         return None
     array, labels = _single(arrays[0], terms[0], arrays[0].dtype, _extents(terms, arrays))
-    return array.transpose([labels.index(label) for label in gives])
+    view = array.transpose([labels.index(label) for label in gives])
+    # Unlike a diagonal of NumPy's, the view is writable.
+    view.flags.writeable = arrays[0].flags.writeable
+    return view
 
 
 def _labels(operands: tuple[Any, ...]) -> tuple[list[list[Any]], list[Any], list[Any]]:

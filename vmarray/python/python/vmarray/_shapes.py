@@ -417,7 +417,8 @@ def average(
         result = array.mean(axis, keepdims=keepdims)
         count = np.asarray(array.size / max(1, np.size(result)), result.dtype)
         is_array = isinstance(result, Array)
-        total = _array.full(result.shape, count, **_array._options_like(array)) if is_array else np.full_like(result, count)[()]
+        options = _array._options_like(array)
+        total = _array.full(result.shape, count, **options) if is_array else np.full_like(result, count)[()]
     else:
         if np.shape(weights) != array.shape:
             if axis is None:

@@ -284,7 +284,8 @@ def _cumulated(function: Any, x: Array, axis: Any, dtype: Any, include_initial: 
 
 
 def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: Any = False, **given: Any) -> Any:
-    """The standard deviation of the items, or the standard deviations along axes. Also takes NumPy's `ddof` and `dtype`."""
+    """The standard deviation of the items, or the standard deviations along axes. Also takes NumPy's `ddof` and
+    `dtype`."""
     return x.std(axis, keepdims=keepdims, **{"ddof": correction, **given})
 
 

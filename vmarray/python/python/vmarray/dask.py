@@ -259,7 +259,8 @@ def to_zarr(
             chunks = "auto" if shards is not None else tuple(max(1, extent) for extent in x.chunksize)
         if component is not None:
             given["name"] = component
-        target = _files.create_zarr(store, checksums, chunks=chunks, shards=shards, **given)(shape=x.shape, dtype=x.dtype)
+        create = _files.create_zarr(store, checksums, chunks=chunks, shards=shards, **given)
+        target = create(shape=x.shape, dtype=x.dtype)
     x = _whole_chunks(x, _files.chunk_of(target), starts)
     x = x.map_blocks(np.asarray, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype))
     place = tuple(slice(start, start + extent) for start, extent in zip(starts, x.shape))
