@@ -301,12 +301,14 @@ pub mod home {
 
 #[cfg(feature = "host")]
 pub mod file {
-    //! Options for saving an array to a file, as a snapshot.
+    //! Options for saving an array to a file, as a snapshot, and descriptions of files.
     //!
     //! [`Builder::create`](crate::Builder::create) and [`open`](crate::Builder::open) make arrays in files;
     //! [`save`](crate::VirtualArray::save) and [`load`](crate::Builder::load) copy other arrays to files and
     //! back. See [the guide](crate::guide::files).
 
+    #[cfg(feature = "host")]
+    pub use crate::array::stored::{annotation, description};
     pub use crate::ops::saved::SaveOptions;
 }
 

@@ -14,6 +14,9 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::{failure, is_full};
 use crate::extent_allocator::{Claimed, ExtentAllocator};
 use crate::ram_fallback::{RamFallback, ScratchRam};
+use crate::section::{FileAccess, FileSection, shortened};
+#[cfg(target_os = "linux")]
+use crate::store::disk::Disk as _;
 use crate::tier::{Cards, Tier, Tiered};
 use backend_host::parts::{Engine, Passage, Storage, default_threads, system};
 
@@ -57,7 +60,7 @@ const RECENT_MAX: usize = 256;
 ///         self.written.lock().unwrap().insert(page, from.to_vec());
 ///         Ok(())
 ///     }
-/// // By default `sync` does nothing, and `is_read_only` returns false.
+/// // By default `sync` does nothing, `is_read_only` returns false, and `file_section` returns `None`.
 ///     fn name(&self) -> String {
 ///         "numbers of pages".into()
 ///     }
@@ -112,6 +115,47 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
     fn name(&self) -> String {
         "pages of the program".into()
     }
+
+    /// The part of a file that has all pages, one after the other, if there is one. The device then accesses
+    /// any bytes of the section directly, and calls neither [`read_page`](Self::read_page) nor
+    /// [`write_page`](Self::write_page). By default `None`.
+    fn file_section(&self) -> Option<&FileSection> {
+        None
+    }
+}
+
+impl Backing for FileSection {
+    fn page_bytes(&self) -> usize {
+        FileSection::page_bytes(self)
+    }
+
+    fn pages(&self) -> u64 {
+        self.bytes().div_ceil(FileSection::page_bytes(self) as u64)
+    }
+
+    fn read_page(&self, page: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read(page * FileSection::page_bytes(self) as u64, into)
+    }
+
+    fn write_page(&self, page: u64, from: &[u8]) -> io::Result<()> {
+        self.write(page * FileSection::page_bytes(self) as u64, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        FileSection::sync(self)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.access() == FileAccess::ReadOnly
+    }
+
+    fn name(&self) -> String {
+        self.path().display().to_string()
+    }
+
+    fn file_section(&self) -> Option<&FileSection> {
+        Some(self)
+    }
 }
 
 /// A device whose memory consists of the pages of a [`Backing`]. An array over the device reads and writes
@@ -123,7 +167,9 @@ pub trait Backing: fmt::Debug + Send + Sync + 'static {
 /// # Cost
 ///
 /// The device reads and writes whole pages. For partial accesses (kernels, gathers) it caches up to 64 MiB of
-/// pages, or one page for each thread if that is more. Accesses to whole pages copy them at most once.
+/// pages, or one page for each thread if that is more. Accesses to whole pages copy them at most once. If the
+/// backing has a [section of a file](Backing::file_section), the device reads and writes only the requested
+/// bytes, and caches none.
 ///
 /// ```
 /// # use std::io;
@@ -254,8 +300,10 @@ impl DirectReads for BackedDevice {
         self.engine.read_directly(from, into)
     }
 
+    /// A byte of a file; with a tier, and in other storage, a whole page.
     fn unit_bytes(&self) -> usize {
-        self.backing.page_bytes()
+        let is_exact = self.cards.is_none() && self.backing.file_section().is_some();
+        if is_exact { 1 } else { self.backing.page_bytes() }
     }
 }
 
@@ -285,8 +333,11 @@ unsafe impl Device for BackedDevice {
     }
 
     fn sync(&self) -> Result<()> {
-        let outcome = caught(|| self.backing.sync());
-        self.engine.named(outcome.map_err(|cause| system(ErrorKind::System, "sync", &cause)))
+        let failed = |cause: io::Error| {
+            let is_damage = cause.kind() == io::ErrorKind::InvalidData;
+            system(if is_damage { ErrorKind::Corrupted } else { ErrorKind::System }, "sync", &cause)
+        };
+        self.engine.named(caught(|| self.backing.sync()).map_err(failed))
     }
 
     fn wipe_on_release(&self) -> Result<()> {
@@ -364,6 +415,17 @@ impl Pages {
         &self.recent[(hash % self.recent.len() as u64) as usize]
     }
 
+    /// The file that has all pages, and the offset of a byte of this memory in its section.
+    fn in_section(&self, offset: u64) -> Option<(&FileSection, u64)> {
+        let section = self.backing.file_section()?;
+        Some((section, self.claimed.first() * self.page_bytes as u64 + offset))
+    }
+
+    /// Returns the error of a failed access to the file from `at` on.
+    fn section_failed(&self, operation: &'static str, what: &str, at: u64, cause: &io::Error) -> Error {
+        self.failed(operation, what, at / self.page_bytes as u64, cause)
+    }
+
     /// Reads a whole page. The caller has locked the page's cache entry.
     fn load(&self, operation: &'static str, page: u64, into: &mut [u8]) -> Result<()> {
         let read = caught(|| self.backing.read_page(page, into));
@@ -406,7 +468,18 @@ impl Storage for Pages {
     }
 
     fn unit_bytes(&self) -> u64 {
-        self.page_bytes as u64
+        if self.backing.file_section().is_some() { 1 } else { self.page_bytes as u64 }
+    }
+
+    fn announce(&self, offset: u64, bytes: usize) {
+        #[cfg(target_os = "linux")]
+        if let Some((section, at)) = self.in_section(offset)
+            && let Some((disk, at)) = section.in_file(at, bytes)
+        {
+            disk.announce(at, bytes);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, bytes);
     }
 
     fn address(&self) -> Option<*mut u8> {
@@ -414,6 +487,18 @@ impl Storage for Pages {
     }
 
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        if let Some((section, at)) = self.in_section(offset) {
+            let read = match section.in_file(at, bytes) {
+                // SAFETY: the caller guarantees the target.
+                Some((disk, place)) => unsafe { disk.read_racy(place, to, bytes) }.map_err(shortened),
+                None => {
+                    let mut part = Passage(vec![0; bytes]);
+                    // SAFETY: the caller guarantees the target.
+                    section.read(at, &mut part.0).map(|()| unsafe { racy::write(to, &part.0) })
+                }
+            };
+            return read.map_err(|cause| self.section_failed(operation, "read", at, &cause));
+        }
         self.pieces(offset, bytes, |Piece { page, part, done }| {
             // SAFETY: the caller guarantees the target, and this is a part of it.
             let give = |from: &[u8]| unsafe { racy::write(to.wrapping_add(done), &from[part.clone()]) };
@@ -444,6 +529,10 @@ impl Storage for Pages {
     }
 
     unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        if let Some((section, at)) = self.in_section(offset) {
+            let read = section.read(at, into);
+            return read.map_err(|cause| self.section_failed(operation, "read", at, &cause));
+        }
         self.pieces(offset, into.len(), |Piece { page, part, done }| {
             let into = &mut into[done..done + part.len()];
             let group = self.recent(page).read();
@@ -467,6 +556,13 @@ impl Storage for Pages {
     ) -> Result<()> {
         if self.backing.is_read_only() {
             return Err(Error::new(ErrorKind::ReadOnly, operation));
+        }
+        if let Some((section, at)) = self.in_section(offset) {
+            let mut part = Passage(vec![0; bytes]);
+            // SAFETY: the caller guarantees the source.
+            unsafe { racy::copy(from, part.0.as_mut_ptr(), bytes) };
+            let written = section.write(at, &part.0);
+            return written.map_err(|cause| self.section_failed(operation, "write", at, &cause));
         }
         self.pieces(offset, bytes, |Piece { page, part, done }| {
             let group = &mut *self.recent(page).write();

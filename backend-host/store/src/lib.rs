@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
 //! | [`StoreDevice`] | a file that keeps its contents | arrays that outlive the program |
-//! | [`BackedDevice`] | pages that the program stores | compressed files, servers, databases |
+//! | [`BackedDevice`] | pages that the program stores | compressed files, servers, databases, files of other programs |
 //!
 //! All implement the device contract in [`backend_api`] and pass its conformance suite. Queues and threads
 //! are the same as in [`HostDevice`](backend_host::HostDevice).
@@ -30,10 +30,13 @@ mod error;
 mod extent_allocator;
 mod file;
 mod ram_fallback;
+#[forbid(unsafe_code)]
+mod section;
 mod store;
 mod tier;
 
 pub use backed::{BackedDevice, Backing};
 pub use file::{FileDevice, FileDeviceBuilder};
+pub use section::{FileAccess, FileSection};
 pub use store::{PathLock, StoreDevice, StoreFile, StoreReport};
 pub use tier::{LostCard, Tier, TierStatus};

@@ -54,6 +54,12 @@ impl<M: Storage> Storage for RamFallback<M> {
     const BLOCK_BYTES: usize = M::BLOCK_BYTES;
     const SPARSE_STRIDE_BYTES: usize = M::SPARSE_STRIDE_BYTES;
 
+    fn announce(&self, offset: u64, bytes: usize) {
+        if let Self::Own(own) = self {
+            own.announce(offset, bytes);
+        }
+    }
+
     fn bytes(&self) -> u64 {
         match self {
             Self::Own(own) => own.bytes(),

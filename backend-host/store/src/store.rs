@@ -4,7 +4,7 @@
 mod crash_tests;
 #[cfg(test)]
 mod damage;
-mod disk;
+pub(crate) mod disk;
 #[forbid(unsafe_code)]
 mod format;
 #[cfg(test)]
@@ -726,7 +726,7 @@ impl Drop for StoreDevice {
 pub struct PathLock(#[expect(dead_code, reason = "holds the lock")] Option<FileDisk>);
 
 /// Returns the error of a failed open.
-fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
+pub(crate) fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
     let error = match cause.kind() {
         io::ErrorKind::AlreadyExists => Error::new(ErrorKind::AlreadyExists, operation),
         io::ErrorKind::WouldBlock => Error::new(ErrorKind::InUse, operation),

@@ -67,6 +67,9 @@ fn is_basic(one: &Bound<'_, PyAny>) -> bool {
         || one.is_exact_instance_of::<PyInt>()
 }
 
+/// Least number of bytes of a row of a file for which one read is faster than a list of elements.
+const ROW_BYTES_MIN: usize = 32;
+
 /// Returns an error if an item starts outside of the array that a view shows.
 fn check_places(view: &View, starts: &[i64]) -> Result<()> {
     let end = view.handle.open()?.len() * view.handle.unit.bytes();
@@ -81,23 +84,32 @@ fn check_places(view: &View, starts: &[i64]) -> Result<()> {
     }
 }
 
-/// Creates an array of zeroes: in a new file if `path` is given, else in device memory.
+/// Creates an array of zeroes: in device memory, or in the new file `path`, with a text in its description.
 #[pyfunction]
 pub fn create(
     py: Python<'_>,
     shape: Vec<usize>,
     dtype: &Bound<'_, PyAny>,
-    path: Option<PathBuf>,
+    path: Option<(PathBuf, String)>,
     given: &Bound<'_, PyDict>,
 ) -> PyResult<Core> {
     let grid = described(py, &shape, dtype)?;
     let (descr, geometry) = (grid.dtype(), geometry(&grid));
     let unit = Unit::of(&descr);
     let options = options(py, given, geometry.itemsize, unit)?;
-    let place = path.map_or(Place::Memory, |path| Place::Create(vec![path]));
+    let place = path.map_or(Place::Memory, |(path, text)| Place::Create(vec![path], text));
     let len = geometry.bytes() / unit.bytes();
     let handle = off(py, || Source::new(unit, len, options, &place))?;
     Ok(Core::new(Body::View(handle), grid))
+}
+
+/// Returns element type, shape and annotation of the array in a file, in words.
+#[pyfunction]
+pub fn described_file(py: Python<'_>, path: PathBuf) -> PyResult<(String, String, String)> {
+    off(py, || {
+        let (element, shape) = vmarray::file::description(&path)?;
+        Ok((element, shape, vmarray::file::annotation(&path)?))
+    })
 }
 
 /// Opens the array of a file; the array has one axis if no shape is given.
@@ -518,6 +530,9 @@ impl Core {
             let open = view.handle.open()?;
             // SAFETY: the array is new and only this function has a reference.
             let into = unsafe { bytes.get_mut() };
+            if view.handle.reads_rows && rows.elements * unit >= ROW_BYTES_MIN {
+                return copies::read_rows(&**open, indices, &rows, unit, into);
+            }
             copies::each_row(indices, &rows, open.len(), |list, at| {
                 Ok(open.gather(list, &mut into[at * unit..(at + list.len()) * unit])?)
             })

@@ -195,6 +195,29 @@ pub fn each_row(
     Ok(())
 }
 
+/// Reads the rows at `indices`, each with its own read.
+pub fn read_rows(
+    open: &dyn Elements,
+    indices: &[i64],
+    rows: &Rows,
+    unit: usize,
+    into: &mut [u8],
+) -> Result<()> {
+    let row_bytes = rows.elements * unit;
+    let mut starts = Vec::new();
+    for (part, into) in indices.chunks(LISTED).zip(into.chunks_mut(LISTED * row_bytes)) {
+        check_rows(part, rows.extent)?;
+        starts.clear();
+        starts.extend(part.iter().map(|index| {
+            let row = if *index < 0 { index + rows.extent as i64 } else { *index };
+            (rows.first as i64 + row * rows.step as i64) as usize
+        }));
+        open.read_rows(&starts, row_bytes, into)?;
+        interrupted()?;
+    }
+    Ok(())
+}
+
 /// A list of a view's items, and of the library's elements that contain them.
 pub struct Listed {
     units: Vec<usize>,

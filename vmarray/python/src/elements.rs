@@ -105,6 +105,10 @@ pub trait Elements: Send + Sync {
     fn read(&self, start: usize, into: &mut [u8]) -> vmarray::Result<()>;
     fn write(&self, start: usize, from: &[u8]) -> vmarray::Result<()>;
     fn gather(&self, list: &[usize], into: &mut [u8]) -> vmarray::Result<()>;
+    /// Reads rows of `row_bytes` bytes, which begin at these elements.
+    fn read_rows(&self, starts: &[usize], row_bytes: usize, into: &mut [u8]) -> vmarray::Result<()> {
+        starts.iter().zip(into.chunks_mut(row_bytes)).try_for_each(|(start, row)| self.read(*start, row))
+    }
     fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()>;
     fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()>;
     fn push(&self, from: &[u8]) -> vmarray::Result<()>;

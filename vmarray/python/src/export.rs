@@ -1,4 +1,5 @@
-//! Exports an array's items to other packages without a copy: by DLPack, or by an address.
+//! Exports an array's items to other packages without a copy: by DLPack, or by an address; and releases
+//! structures of Arrow.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -279,4 +280,115 @@ impl ExportedItems {
             false => capsule::<dlpack::Managed>(py, tensor, self.is_read_only, &self.loan, axes),
         }
     }
+}
+
+/// The C types of Arrow's C data interface, as far as a release needs them.
+mod arrow {
+    use std::ffi::c_void;
+
+    pub type Release<T> = Option<unsafe extern "C" fn(*mut T)>;
+
+    #[repr(C)]
+    pub struct Schema {
+        pub texts: [*const c_void; 3],
+        pub flags: i64,
+        pub n_children: i64,
+        pub children: *mut *mut Schema,
+        pub dictionary: *mut Schema,
+        pub release: Release<Schema>,
+        pub private: *mut c_void,
+    }
+
+    #[repr(C)]
+    pub struct Chunk {
+        pub numbers: [i64; 4],
+        pub n_children: i64,
+        pub buffers: *mut c_void,
+        pub children: *mut *mut Chunk,
+        pub dictionary: *mut Chunk,
+        pub release: Release<Chunk>,
+        pub private: *mut c_void,
+    }
+
+    #[repr(C)]
+    pub struct Stream {
+        pub functions: [*const c_void; 3],
+        pub release: Release<Stream>,
+        pub private: *mut c_void,
+    }
+}
+
+/// Drops the Python object of an exported structure. A consumer may call this while an exception is pending.
+///
+/// # Safety
+/// `object` is null, or an owned reference.
+unsafe fn drop_object(object: *mut c_void) {
+    // Leak the object if Python has ended.
+    let _ = Python::try_attach(|py| {
+        // SAFETY: the caller passes an owned reference.
+        drop(unsafe { Bound::from_owned_ptr_or_opt(py, object.cast()) });
+    });
+}
+
+macro_rules! release {
+    ($name:ident, $T:ty, $children:expr) => {
+        /// Releases a structure of Arrow and its children, as the interface requires.
+        ///
+        /// # Safety
+        /// `of` is a structure that `_arrow.py` has filled, and that no code has released.
+        unsafe extern "C" fn $name(of: *mut $T) {
+            // SAFETY: the consumer calls this once, with a valid structure that it owns.
+            let of = unsafe { &mut *of };
+            let children: &[*mut $T] = $children(of);
+            for child in children {
+                // SAFETY: `_arrow.py` has filled all children; a consumer may have released some of them.
+                if let Some(release) = unsafe { (**child).release } {
+                    // SAFETY: as for the structure itself.
+                    unsafe { release(*child) };
+                }
+            }
+            of.release = None;
+            // SAFETY: `private` is a reference that `_arrow.py` has taken for this structure.
+            unsafe { drop_object(std::mem::replace(&mut of.private, std::ptr::null_mut())) };
+        }
+    };
+}
+
+/// Returns the children of a structure.
+fn children<'a, T>(start: *mut *mut T, count: i64) -> &'a [*mut T] {
+    match usize::try_from(count) {
+        // SAFETY: `_arrow.py` has made a list of this length, which lives until the release drops its object.
+        Ok(count) if count > 0 => unsafe { std::slice::from_raw_parts(start, count) },
+        _ => &[],
+    }
+}
+release!(release_schema, arrow::Schema, |of: &arrow::Schema| children(of.children, of.n_children));
+release!(release_chunk, arrow::Chunk, |of: &arrow::Chunk| children(of.children, of.n_children));
+release!(release_stream, arrow::Stream, |_: &arrow::Stream| &[]);
+
+/// Releases the stream of a capsule that no consumer has taken.
+///
+/// # Safety
+/// `capsule` is a capsule of `_arrow.py`.
+unsafe extern "C" fn end_capsule(capsule: *mut ffi::PyObject) {
+    // SAFETY: the capsule is alive during its destructor, and has a stream under this name.
+    unsafe {
+        let stream =
+            ffi::PyCapsule_GetPointer(capsule, c"arrow_array_stream".as_ptr()).cast::<arrow::Stream>();
+        if let Some(release) = (*stream).release {
+            release(stream);
+        }
+    }
+}
+
+/// Returns the addresses of functions in C that release a schema, a chunk and a stream of Arrow, and that end
+/// a capsule. Functions in Python cannot replace them, because a consumer may have an exception pending.
+#[pyfunction]
+pub fn arrow_releases() -> (usize, usize, usize, usize) {
+    (
+        release_schema as *const () as usize,
+        release_chunk as *const () as usize,
+        release_stream as *const () as usize,
+        end_capsule as *const () as usize,
+    )
 }

@@ -72,6 +72,7 @@ fn class(kind: &ErrorKind) -> &'static str {
         ErrorKind::FileRefused { .. } | ErrorKind::FileMismatch { .. } => "FileError",
         ErrorKind::Device(error) | ErrorKind::Interrupted { cause: error, .. } => match error.kind() {
             Device::OutOfMemory | Device::TooLarge => "OutOfMemoryError",
+            Device::Lost if error.detail().contains("forked") => "ForkedError",
             Device::InUse | Device::WrongFormat | Device::ReadOnly | Device::Corrupted => "FileError",
             _ => "DeviceError",
         },

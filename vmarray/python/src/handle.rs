@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use vmarray::access::ExportedSlice;
 use vmarray::device::Device as _;
+use vmarray::store::FileAccess;
 
 use crate::element::Unit;
 use crate::elements::Elements;
-use crate::fault::{Result, interrupted, raised};
+use crate::fault::{Fault, Result, interrupted, raised};
+use crate::forked::ForkedReader;
 use crate::small::build;
 use crate::store::{Options, Place};
 
@@ -30,8 +32,12 @@ pub struct Handle {
     pub options: Options,
     /// True if the array is on GPUs, whose kernels are faster than a copy to RAM.
     pub is_on_cards: bool,
-    /// True if Python stores the pages, in memory or by functions.
+    /// True if Python stores the pages, in memory or by functions, or a file of another program.
     is_at_home: bool,
+    /// True if the items are in a file or a store, so that a row costs a read of its bytes.
+    pub reads_rows: bool,
+    /// Reads the file of a read-only array in forked processes.
+    forked: Option<Arc<Open>>,
     process: u32,
 }
 
@@ -124,12 +130,30 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// True in a process that was forked after the package had been imported.
+pub fn is_forked() -> bool {
+    process() != 0
+}
+
+/// Opens a file that the array only reads once more, for forked processes.
+fn reader(unit: Unit, place: &Place) -> Option<Box<dyn Elements>> {
+    let Place::File(path, range, FileAccess::ReadOnly) = place else { return None };
+    Some(Box::new(ForkedReader::open(path, range, unit.bytes()).ok()?))
+}
+
 impl Handle {
     /// Creates an array of `len` elements of the type `unit`, stored at `place`. Blocks.
     pub fn new(unit: Unit, len: usize, options: Options, place: &Place) -> Result<Arc<Self>> {
-        let elements = build(unit, len, &options, place)?;
+        let elements = match (build(unit, len, &options, place), reader(unit, place)) {
+            (Err(Fault::Library(_)), Some(reader)) if is_forked() => reader,
+            (elements, _) => elements?,
+        };
         let is_on_cards = matches!(place, Place::Memory) && options.are_cards();
-        Ok(Self::of(unit, elements, options, is_on_cards, matches!(place, Place::Home(_))))
+        let is_at_home = matches!(place, Place::Home(_) | Place::File(..));
+        let handle = Self::of(unit, elements, options, is_on_cards, is_at_home);
+        let forked = reader(unit, place).map(|reader| Arc::new(Owned::new(reader)));
+        let reads_rows = is_at_home || matches!(place, Place::Create(..) | Place::Open(..));
+        Ok(Arc::new(Self { forked, reads_rows, ..Arc::into_inner(handle).expect("the handle is new") }))
     }
 
     /// Creates a handle of an existing array.
@@ -142,12 +166,25 @@ impl Handle {
     ) -> Arc<Self> {
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
-        Arc::new(Self { state, unit, options, is_on_cards, is_at_home, process: process() })
+        let process = process();
+        Arc::new(Self {
+            state,
+            unit,
+            options,
+            is_on_cards,
+            is_at_home,
+            reads_rows: false,
+            forked: None,
+            process,
+        })
     }
 
     /// Returns the array; an error if the array is closed, exported, or of another process.
     pub fn open(&self) -> Result<Arc<Open>> {
         if self.process != process() {
+            if let Some(reader) = &self.forked {
+                return Ok(Arc::clone(reader));
+            }
             let text = "the array was made before this process was forked, so its threads and devices do \
                         not exist here; start processes by `multiprocessing.get_context(\"spawn\")` and \
                         make or open arrays in them";
@@ -203,6 +240,11 @@ impl Handle {
         // while.
         drop(before);
         Ok(())
+    }
+
+    /// True if this process created the array, and can use it.
+    pub fn is_own(&self) -> bool {
+        self.process == process()
     }
 
     pub fn is_closed(&self) -> bool {

@@ -5,12 +5,14 @@
 //! `operations` and lowered to programs by `lower`.
 //! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `product` multiplies matrices.
 //! `progress` reports the progress of long operations and handles Ctrl-C. `results` reuses memory of NumPy
-//! results. `home` stores pages in Zarr stores and Python's memory; `over` creates arrays of such pages.
+//! results. `forked` reads files in forked processes. `home` stores pages in Zarr stores and Python's memory;
+//! `over` creates arrays of such pages, and of files.
 //! `export` is DLPack, `sets` index sets. `array` and `device` are the Python classes.
 //!
 //! `python/vmarray` has the array class, list keys (`_indexing`), NumPy's functions (`_functions`,
 //! `_shapes`, `_order`, `_products`, `random`), kernels from syntax trees (`_kernel`), file formats
-//! (`_files`), chunks of Dask (`dask`), DLPack (`_export`), index sets (`_sets`) and rows (`_ragged`).
+//! (`_files`, `_mapped`), chunks of Dask (`dask`), DLPack (`_export`), index sets (`_sets`) and rows
+//! (`_ragged`).
 
 mod array;
 mod copies;
@@ -19,6 +21,7 @@ mod element;
 mod elements;
 mod export;
 mod fault;
+mod forked;
 mod geometry;
 mod handle;
 mod home;
@@ -43,13 +46,16 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Core>()?;
     module.add_class::<device::Device>()?;
     module.add_class::<export::ExportedItems>()?;
+    module.add_function(wrap_pyfunction!(export::arrow_releases, module)?)?;
     module.add_class::<sets::Set>()?;
     module.add_class::<sets::Parts>()?;
     module.add_function(wrap_pyfunction!(array::create, module)?)?;
     module.add_function(wrap_pyfunction!(array::open, module)?)?;
+    module.add_function(wrap_pyfunction!(array::described_file, module)?)?;
     module.add_function(wrap_pyfunction!(array::apply, module)?)?;
     module.add_function(wrap_pyfunction!(over::create_over, module)?)?;
     module.add_function(wrap_pyfunction!(over::over_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(over::over_file, module)?)?;
     module.add_function(wrap_pyfunction!(over::close_homes, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
     module.add_class::<results::Piece>()?;

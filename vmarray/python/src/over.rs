@@ -1,20 +1,24 @@
-//! Creates arrays whose pages Python stores: by functions that read and write a page, or in a NumPy array.
+//! Creates arrays whose pages Python or another program stores: functions that read and write a page, a NumPy
+//! array, or a file.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
 use numpy::prelude::*;
 use numpy::{PyArrayDescr, PyUntypedArray};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use vmarray::store::FileAccess;
 
 use crate::array::{Body, Core, options};
 use crate::element::{self, Unit};
 use crate::fault::off;
-use crate::handle::lock;
+use crate::handle::{is_forked, lock};
 use crate::home::{Home, PageKind};
 use crate::node::Source;
 use crate::numpy_arrays::{Bytes, described, grid};
-use crate::store::Place;
+use crate::store::{Options, Place};
 
 /// Approximate size of a page, in bytes, if a NumPy array stores the pages.
 const PAGE_BYTES: usize = 1 << 20;
@@ -23,7 +27,7 @@ const FRAMES_MIN: usize = 4;
 /// Default size of the cache, in bytes.
 const CACHE_BYTES: usize = 256 << 20;
 
-/// Arrays whose pages Python functions write; they must be closed before Python ends.
+/// Arrays whose pages Python functions or files store; they must be closed before Python ends.
 static CALLED: Mutex<Vec<Weak<Source>>> = Mutex::new(Vec::new());
 
 /// Creates an array over pages of `page_items` items, which the Python `functions` read and write.
@@ -54,11 +58,56 @@ pub fn create_over(
     let least = page_bytes.saturating_mul(FRAMES_MIN);
     options.cache_bytes = Some(options.cache_bytes.unwrap_or_else(|| CACHE_BYTES.max(least)));
     let len = count * itemsize / unit.bytes();
-    let handle = off(py, || Source::new(unit, len, options, &Place::Home(home)))?;
+    let handle = registered(py, unit, len, options, &Place::Home(home))?;
+    Ok(Core::new(Body::View(handle), grid))
+}
+
+/// Creates an array that `close_homes` closes.
+fn registered(
+    py: Python<'_>,
+    unit: Unit,
+    len: usize,
+    options: Options,
+    place: &Place,
+) -> PyResult<Arc<Source>> {
+    let handle = off(py, || Source::new(unit, len, options, place))?;
     let mut called = lock(&CALLED);
     called.retain(|one| one.strong_count() > 0);
     called.push(Arc::downgrade(&handle));
-    drop(called);
+    Ok(handle)
+}
+
+/// Creates an array over the bytes of a file from `offset` on. `mode` is one of NumPy's modes of memory maps
+/// of existing files.
+#[pyfunction]
+pub fn over_file(
+    path: PathBuf,
+    offset: u64,
+    shape: Vec<usize>,
+    dtype: &Bound<'_, PyAny>,
+    mode: &str,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
+    let py = dtype.py();
+    let grid = described(py, &shape, dtype)?;
+    let (itemsize, unit) = (grid.dtype().itemsize(), Unit::of(&grid.dtype()));
+    let bytes = grid.len() * itemsize;
+    let access = match mode {
+        "r" => FileAccess::ReadOnly,
+        "r+" => FileAccess::ReadWrite,
+        "c" => FileAccess::CopyOnWrite,
+        _ => return Err(PyValueError::new_err(format!("mode must be 'r', 'r+' or 'c', not {mode:?}"))),
+    };
+    let options = match options(py, given, itemsize, unit) {
+        // A forked process cannot use devices, but reads the file.
+        Err(_) if is_forked() => Options::default(),
+        options => options?,
+    };
+    let place = Place::File(path, offset..offset.saturating_add(bytes as u64), access);
+    let handle = registered(py, unit, bytes / unit.bytes(), options, &place)?;
+    if access == FileAccess::ReadOnly {
+        grid.getattr("flags")?.setattr("writeable", false)?;
+    }
     Ok(Core::new(Body::View(handle), grid))
 }
 
@@ -83,9 +132,10 @@ pub fn over_memory(
     Ok(Core::new(Body::View(handle), grid(py, &descr, of.shape())?))
 }
 
-/// Closes all arrays whose pages a Python function writes. Python calls this at exit.
+/// Closes all arrays whose pages a Python function or a file stores. Python calls this at exit.
 #[pyfunction]
 pub fn close_homes(py: Python<'_>) -> PyResult<()> {
     let called: Vec<_> = lock(&CALLED).drain(..).filter_map(|one| one.upgrade()).collect();
-    off(py, || called.into_iter().try_for_each(|handle| handle.close()))
+    // A forked process has the arrays of its parent, and must not write their pages.
+    off(py, || called.into_iter().filter(|handle| handle.is_own()).try_for_each(|handle| handle.close()))
 }

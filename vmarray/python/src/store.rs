@@ -2,12 +2,14 @@
 
 use std::any::Any;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use vmarray::access::{ExportedSlice, Registered};
 use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
 use vmarray::device::{Device as _, DeviceKind};
 use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
+use vmarray::store::{FileAccess, FileSection};
 use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
 use crate::element::Unit;
@@ -52,6 +54,11 @@ macro_rules! multiplied {
 ordered!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 multiplied!(vmarray::half::f16 vmarray::num_complex::Complex<f32> vmarray::num_complex::Complex<f64>);
 impl<const N: usize> MaybeOrdered for [u8; N] where [u8; N]: Element {}
+
+/// Least number of bytes of rows that a thread reads.
+const BYTES_PER_THREAD: usize = 256 << 10;
+/// Most threads that read rows of a file, each with one read in flight.
+const THREADS_MAX: usize = 32;
 
 /// Wrapper that implements [`Elements`] for a `VirtualArray` of elements `T`.
 pub struct Typed<T: Element> {
@@ -110,6 +117,26 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
 
     fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()> {
         Self::of_bytes(from, |from| (&self.array).scatter(list, from))
+    }
+
+    fn read_rows(&self, starts: &[usize], row_bytes: usize, into: &mut [u8]) -> vmarray::Result<()> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (into.len() / BYTES_PER_THREAD).clamp(1, cores.min(THREADS_MAX));
+        let rows = starts.len().div_ceil(threads).max(1);
+        let read = |(starts, into): (&[usize], &mut [u8])| -> vmarray::Result<()> {
+            let rows = starts.iter().zip(into.chunks_mut(row_bytes));
+            rows.into_iter().try_for_each(|(start, row)| self.read(*start, row))
+        };
+        std::thread::scope(|scope| {
+            let parts = starts.chunks(rows).zip(into.chunks_mut(rows * row_bytes));
+            let mut parts = parts.collect::<Vec<_>>().into_iter();
+            let own = parts.next();
+            let others: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
+            let own = own.map_or(Ok(()), read);
+            others.into_iter().fold(own, |outcome, other| {
+                outcome.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            })
+        })
     }
 
     fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()> {
@@ -269,12 +296,14 @@ fn filtered<R, F: Scalar + Number>(code: &Code) -> vmarray::Result<Filtered<R, F
 pub enum Place {
     /// In device memory; the contents do not persist.
     Memory,
-    /// In new files.
-    Create(Vec<std::path::PathBuf>),
+    /// In new files, with a text in their description.
+    Create(Vec<PathBuf>, String),
     /// In existing files; true for read-only access.
-    Open(Vec<std::path::PathBuf>, bool),
+    Open(Vec<PathBuf>, bool),
     /// In memory of Python, or by functions of Python.
     Home(Home),
+    /// In a range of bytes of a file of another program.
+    File(PathBuf, Range<u64>, FileAccess),
 }
 
 /// Options of a new array. Lengths count elements of the library.
@@ -315,10 +344,13 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> vmarra
         }
         let array = match place {
             Place::Memory => builder.devices(options.devices.iter().cloned()).build()?,
-            Place::Create(files) => builder.create(files)?,
+            Place::Create(files, text) => builder.annotation(text).create(files)?,
             Place::Open(files, false) => builder.open(files)?,
             Place::Open(files, true) => builder.open_read_only(files)?,
             Place::Home(home) => builder.build_over(home.clone())?,
+            Place::File(path, range, access) => {
+                builder.build_over_file(FileSection::open(path, range.clone(), *access)?)?
+            }
         };
         Ok(Typed::boxed(array))
     })

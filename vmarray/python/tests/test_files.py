@@ -77,7 +77,7 @@ def test_zarr_both_ways(tmp_path, dtype, shards):
 def test_files_in_pieces(tmp_path, monkeypatch):
     from vmarray import _files
 
-    monkeypatch.setattr(_files, "_PIECE", 7)
+    monkeypatch.setattr(_files, "_PIECE", 56)
     own = np.arange(3 * 5 * 4).reshape(3, 5, 4)
     progress = Progress()
     vm.save(tmp_path / "a.npy", vm.asarray(own), progress=progress)
@@ -85,6 +85,99 @@ def test_files_in_pieces(tmp_path, monkeypatch):
     same(np.load(tmp_path / "a.npy"), own)
     same(vm.load(tmp_path / "a.npy", progress=progress), own)
     assert progress.n == progress.total == own.nbytes
+
+
+@pytest.mark.parametrize("chunks", [None, (2, 3, 4), (5, 4, 1)])
+def test_hdf5_is_read_by_chunks(tmp_path, monkeypatch, chunks):
+    from vmarray import _files
+
+    h5py = pytest.importorskip("h5py")
+    monkeypatch.setattr(_files, "_PIECE", 100)
+    own = np.random.default_rng(1).integers(0, 99, (13, 7, 5)).astype(">i4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("group/one", data=own, chunks=chunks, compression="gzip" if chunks else None)
+    progress = Progress()
+    same(vm.load(tmp_path / "a.h5", progress=progress), own)
+    assert progress.n == progress.total == own.nbytes
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["number"] = 3.5
+        file["text"] = "text"
+        file["none"] = h5py.Empty("f4")
+        file["empty"] = np.zeros((0, 3), "f2")
+    same(vm.load(tmp_path / "a.h5", "number"), np.array(3.5))
+    same(vm.load(tmp_path / "a.h5", "empty"), np.zeros((0, 3), "f2"))
+    same(vm.load(tmp_path / "a.h5", "/group/one"), own)
+    for name, error in [(None, ValueError), ("x", ValueError), ("group", ValueError), ("text", TypeError), ("none", ValueError)]:
+        with pytest.raises(error):
+            vm.load(tmp_path / "a.h5", name)
+    (tmp_path / "a.h5").write_bytes((tmp_path / "a.h5").read_bytes()[:900])
+    with pytest.raises(OSError):
+        vm.load(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("given", [{}, {"compression": "zlib"}, {"contiguous": True}, {"bigtiff": True}, {"imagej": True}])
+def test_tiff_is_read_by_images(tmp_path, byteorder, given):
+    tifffile = pytest.importorskip("tifffile")
+    if given.get("imagej") and byteorder == "<":
+        pytest.skip("ImageJ writes big-endian files")
+    own = np.random.default_rng(1).integers(0, 9999, (6, 31, 40)).astype("u2")
+    path, kind = tmp_path / "a.tif", {name: one for name, one in given.items() if name in ("bigtiff", "imagej")}
+    with tifffile.TiffWriter(path, byteorder=byteorder, **kind) as file:
+        if given.get("imagej"):
+            file.write(own)
+        else:
+            for image in own:
+                file.write(image, contiguous=given.get("contiguous", False), compression=given.get("compression"))
+    progress = Progress()
+    expected = tifffile.imread(path, series=0)
+    found = vm.load(path, 0, progress=progress)
+    same(found, expected.astype(expected.dtype.newbyteorder("=")))
+    assert progress.n == progress.total == expected.nbytes
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(Exception):
+        vm.load(path, 0)
+
+
+def test_whole_chunks_are_written_without_a_read(tmp_path):
+    store = zarr.storage.LocalStore(tmp_path / "a.zarr")
+    vm.to_zarr(vm.zeros((20, 6)), store, chunks=(5, 6))
+    read = []
+    source = zarr.open_array(store, mode="r+")
+    get = type(store).get
+
+    async def counted(self, key, *arguments, **given):
+        read.append(key)
+        return await get(self, key, *arguments, **given)
+
+    type(store).get = counted
+    try:
+        with vm.open_zarr(source, home=True) as array:
+            array[:] = own = np.arange(120.0).reshape(20, 6)
+            array.flush()
+        assert not [key for key in read if "/" in key], read
+    finally:
+        type(store).get = get
+    same(vm.open_zarr(tmp_path / "a.zarr"), own)
+
+
+def test_memory_maps_of_numpy_are_copied_piece_by_piece(tmp_path, monkeypatch):
+    from vmarray import _array
+
+    monkeypatch.setattr(_array, "_MAPPED_MAX", 1000)
+    own = np.arange(5000, dtype="i8").reshape(50, 100)
+    own.tofile(tmp_path / "a")
+    for mode in ("r", "r+", "c"):
+        mapped = np.memmap(tmp_path / "a", "i8", mode, shape=(50, 100))
+        if mode == "c":
+            mapped[3] = own[3] = 7
+        same(vm.asarray(mapped), own)
+        same(vm.asarray(mapped[::2, 5:]), own[::2, 5:])
+        same(vm.asarray(mapped, "f4"), own.astype("f4"))
+        array = vm.zeros((50, 100), "i4")
+        array[:] = mapped
+        same(array, own.astype("i4"))
+        same(mapped, own)
 
 
 def test_unreadable_files_have_clear_errors(tmp_path):

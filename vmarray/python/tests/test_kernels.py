@@ -199,3 +199,40 @@ def test_code_outside_the_subset_is_an_error_at_its_line():
     same(five(a, 3), np.arange(5) + 3)
     with pytest.raises(TypeError, match="missing a required argument"):
         five(a)
+
+
+def _used(kernel, values):
+    return np.asarray(kernel(vm.asarray(values))).tolist()
+
+
+@vm.kernel
+def _doubled(x):
+    return 2 * x
+
+
+def test_kernels_travel(tmp_path):
+    import math
+    import multiprocessing
+    import pickle
+
+    factor = 3
+
+    @vm.kernel
+    def inner(x):
+        return x + math.floor(1.5)
+
+    @vm.kernel
+    def outer(x, more=10):
+        if x > 1:
+            return inner(x) * factor + more
+        return np.sqrt(x) + abs(-1.0)
+
+    values = np.array([0.0, 1, 2, 5])
+    assert pickle.loads(pickle.dumps(_doubled)) is _doubled
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(outer))))
+    assert again.__name__ == "outer" and np.array_equal(again(vm.asarray(values)), outer(vm.asarray(values)))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for kernel in (outer, _doubled):
+            assert pool.apply_async(_used, (kernel, values)).get(60) == _used(kernel, values)
+    with pytest.raises(TypeError, match="outer"):
+        again()

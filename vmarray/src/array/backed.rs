@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use backend_api::Device;
-use vmarray_store::{BackedDevice, Backing};
+use vmarray_store::{BackedDevice, Backing, FileSection};
 
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
-use crate::array::settings::{Homes, OpenDevices};
+use crate::array::settings::{Homes, OpenDevices, PAGE_BYTES};
 use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::HOME;
@@ -118,5 +118,50 @@ impl<T: Element, D: Device> Builder<T, D> {
         })?;
         device.serve_work();
         Ok(array)
+    }
+
+    /// Builds an array over a byte range of a file of another program, in place: a raw file, or the elements
+    /// behind a header. Elements are in native byte order. The section determines whether the array reads,
+    /// writes, or keeps its changes to itself; see [`FileAccess`](vmarray_store::FileAccess).
+    ///
+    /// With a length of 0 in the builder, the array has all elements of the section. Changed pages are
+    /// written as by [`build_over`](Self::build_over). A thread that reads a few uncached elements reads only
+    /// these bytes from the file.
+    ///
+    /// # Errors
+    /// [`FileMismatch`](ErrorKind::FileMismatch) if the section is shorter than the array or, for a length of
+    /// 0, no multiple of the element size; the other errors of [`build_over`](Self::build_over). If another
+    /// program shortens the file, accesses to the missing part and [`sync`](VirtualArray::sync) return errors
+    /// of kind `Corrupted`.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// use vmarray::store::{FileAccess, FileSection};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-over-file-{}", std::process::id()));
+    /// std::fs::write(&path, [&b"head"[..], bytemuck::cast_slice(&[1_u32, 2, 3])].concat()).unwrap();
+    /// let section = FileSection::open(&path, 4.., FileAccess::ReadWrite)?;
+    /// let array = VirtualArray::<u32>::builder(0).cache_bytes(1 << 20).build_over_file(section)?;
+    /// array.transform(.., Field::whole().set(Field::whole() * 10_u32))?;
+    /// array.sync()?;
+    /// assert_eq!(std::fs::read(&path).unwrap()[8..12], 20_u32.to_ne_bytes());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn build_over_file(mut self, section: FileSection) -> Result<VirtualArray<T>> {
+        let element_bytes = element::ElementLayout::<T>::BYTES;
+        let whole = section.bytes() / element_bytes as u64;
+        let len = if self.len == 0 { usize::try_from(whole).unwrap_or(usize::MAX) } else { self.len };
+        let is_divisible = section.bytes().is_multiple_of(element_bytes as u64);
+        if len as u64 > whole || (self.len == 0 && !is_divisible) {
+            let asked = match self.len {
+                0 => format!("a multiple of {element_bytes} bytes"),
+                len => format!("{} bytes", len.saturating_mul(element_bytes)),
+            };
+            let (path, stored) = (section.name(), format!("{} bytes", section.bytes()));
+            return Err(ErrorKind::FileMismatch { path, what: "length", stored, asked }.into());
+        }
+        self.len = len;
+        let page_len = self.settings.common.page_len(len, element_bytes, PAGE_BYTES)?;
+        self.build_over(section.with_page_bytes(page_len * element_bytes))
     }
 }

@@ -193,6 +193,9 @@ pub(crate) struct Settings {
     /// The GPUs that cache pages of files.
     #[cfg(feature = "host")]
     pub(crate) tier: Option<vmarray_store::Tier>,
+    /// The program's text in the description of new files.
+    #[cfg(feature = "host")]
+    pub(crate) annotation: String,
 }
 
 impl Default for Settings {
@@ -211,6 +214,8 @@ impl Default for Settings {
             published: None,
             #[cfg(feature = "host")]
             tier: None,
+            #[cfg(feature = "host")]
+            annotation: String::new(),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::engine::pager::{KeptLength, PersistentLen};
 
 pub(crate) use files::LINEAR;
 use files::{Description, FilePart, Files, PLACE_BYTES, ROWS, in_words, native_byte_order};
+pub use files::{annotation, description};
 
 impl<T: Element> VirtualArray<T> {
     /// Creates a persistent array of `len` zeroes in a new file: [`Builder::create`] with default settings.
@@ -122,6 +123,22 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
         self
     }
 
+    /// Sets a line of text that [`create`](Self::create) stores in the description of new files, for example
+    /// the names of columns. Another program reads it by [`annotation`](crate::file::annotation).
+    ///
+    /// ```
+    /// use vmarray::{file, prelude::*};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-annotation-{}", std::process::id()));
+    /// VirtualArray::<f32>::builder(100).annotation("temperatures in K").create([&path])?;
+    /// assert_eq!(file::annotation(&path)?, "temperatures in K");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn annotation(mut self, text: impl Into<String>) -> Self {
+        self.settings.annotation = text.into().replace(['\n', '\r'], " ");
+        self
+    }
+
     /// Creates an array of zeroes in new files. Only this user can access the files, and the array locks them
     /// while it is open. A later program [opens](Self::open) the array again.
     ///
@@ -222,6 +239,7 @@ impl<T: Element + KernelType, D: Device> Builder<T, D> {
             file: 0,
             files: paths.len(),
             array: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), &paths),
+            annotation: self.settings.annotation.clone(),
         };
         Ok((paths, description))
     }

@@ -21,6 +21,7 @@ mod endless_kernels;
 mod error_texts;
 mod errors;
 mod executors;
+mod file_sections;
 mod functions;
 mod gather;
 mod golden;

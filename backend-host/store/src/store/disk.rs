@@ -102,7 +102,8 @@ impl FileDisk {
         Ok(Some(Self::new(file, path)))
     }
 
-    fn new(file: File, path: &Path) -> Self {
+    /// The disk of an open file, whose lock the caller owns.
+    pub fn new(file: File, path: &Path) -> Self {
         // Store an absolute path, because the program may change the current folder later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self { file, path, process: std::process::id() }
@@ -261,6 +262,50 @@ impl Disk for FileDisk {
 }
 
 impl FileDisk {
+    /// Reads bytes at an offset; a range beyond the end is an error.
+    ///
+    /// # Safety
+    /// `to` is writable for `bytes` bytes. Other threads may access them at the same time, by the rules of
+    /// [`backend_api::racy`].
+    #[cfg(unix)]
+    pub unsafe fn read_racy(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<()> {
+        use std::os::fd::AsRawFd;
+        let mut done = 0;
+        while done < bytes {
+            let at = libc::off_t::try_from(offset + done as u64)
+                .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+            // SAFETY: the descriptor is open, `done` is below `bytes`, and the caller guarantees the memory.
+            // In Rust's memory model, accesses by the operating system count like accesses by a device.
+            let count =
+                unsafe { libc::pread(self.file.as_raw_fd(), to.wrapping_add(done).cast(), bytes - done, at) };
+            match usize::try_from(count) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(some) => done += some,
+                Err(_) => {
+                    let cause = io::Error::last_os_error();
+                    if cause.kind() != io::ErrorKind::Interrupted {
+                        return Err(cause);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Version for other systems: through an intermediate buffer.
+    ///
+    /// # Safety
+    /// `to` is writable for `bytes` bytes, which other threads may access by the rules of
+    /// [`backend_api::racy`].
+    #[cfg(not(unix))]
+    pub unsafe fn read_racy(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<()> {
+        let mut part = backend_host::parts::Passage(vec![0; bytes]);
+        self.read_at(offset, &mut part.0)?;
+        // SAFETY: the caller guarantees the target.
+        unsafe { backend_api::racy::write(to, &part.0) };
+        Ok(())
+    }
+
     fn is_own(&self) -> bool {
         self.process == std::process::id()
     }

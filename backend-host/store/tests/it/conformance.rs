@@ -8,7 +8,7 @@ use vmarray_conformance::{Limits, Outcome, check_drop, run_peers};
 use vmarray_redundancy::Checksummed;
 
 use backend_host::HostDevice;
-use vmarray_store::{BackedDevice, Backing, FileDevice, StoreDevice, Tier};
+use vmarray_store::{BackedDevice, Backing, FileAccess, FileDevice, FileSection, StoreDevice, Tier};
 
 const BYTES: u64 = 256 << 20;
 
@@ -75,6 +75,17 @@ fn backed() -> BackedDevice {
     BackedDevice::new(List((0..64 << 10).map(|_| page()).collect())).unwrap()
 }
 
+/// A section of a file without a name, which the suite writes to in place or not.
+#[cfg(unix)]
+fn section(access: FileAccess) -> BackedDevice {
+    let path =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(vmarray_support::private_dir::random_name());
+    std::fs::File::create(&path).unwrap().set_len((64 << 20) + 24).unwrap();
+    let section = FileSection::open(&path, 24.., access).unwrap().with_page_bytes(1000);
+    std::fs::remove_file(path).unwrap();
+    BackedDevice::new(section).unwrap()
+}
+
 macro_rules! suite {
     ($name:ident, $device:expr) => {
         mod $name {
@@ -94,6 +105,12 @@ suite!(store, Arc::new(store()));
 #[cfg(unix)]
 suite!(tiered_store, Arc::new(store().with_tier(&tier())));
 suite!(backed, Arc::new(backed()));
+#[cfg(unix)]
+suite!(section, Arc::new(section(FileAccess::ReadWrite)));
+#[cfg(unix)]
+suite!(changed_section, Arc::new(section(FileAccess::CopyOnWrite)));
+#[cfg(unix)]
+suite!(tiered_section, Arc::new(section(FileAccess::ReadWrite).with_tier(&tier())));
 suite!(tiered_backed, Arc::new(backed().with_tier(&tier())));
 
 #[test]

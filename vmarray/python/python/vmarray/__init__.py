@@ -14,7 +14,8 @@ import sys
 from typing import Any
 
 from . import _core, _names, random
-from ._array import Array, arange, array, asarray, create, empty, from_dlpack, full, ones, open, release_memory, zeros
+from ._array import Array, arange, array, asarray, create, empty, from_dlpack, full, ones, release_memory, zeros
+from ._arrow import from_arrow, from_dataframe
 from ._core import Device, __version__, devices
 from ._errors import (
     ClosedError,
@@ -32,6 +33,7 @@ from ._errors import (
 from ._export import DeviceMemory
 from ._files import load, open_zarr, save, to_zarr
 from ._kernel import kernel
+from ._mapped import SafeTensors, memmap, open
 from ._order import Groups, group_by, top_k
 from ._progress import progress
 from ._ragged import Ragged
@@ -55,6 +57,7 @@ __all__ = [
     "OutOfMemoryError",
     "OutsideError",
     "Ragged",
+    "SafeTensors",
     "__version__",
     "arange",
     "argsort",
@@ -64,6 +67,8 @@ __all__ = [
     "create",
     "devices",
     "empty",
+    "from_arrow",
+    "from_dataframe",
     "from_dlpack",
     "full",
     "group_by",
@@ -71,6 +76,7 @@ __all__ = [
     "kernel",
     "load",
     "median",
+    "memmap",
     "ones",
     "open",
     "open_zarr",

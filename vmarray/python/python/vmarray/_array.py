@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import json
 import math
+import mmap
 import operator
 import os
 import weakref
@@ -55,6 +57,8 @@ _REFUSED = {
     "setfield": "write to array['name'], or to array.view(dtype)",
     "getfield": "read array['name'], or array.view(dtype)",
 }
+#: Most bytes of a memory map of NumPy that a copy maps at once.
+_MAPPED_MAX = 64 << 20
 #: Items that an iterator reads at once.
 _ITERATED = 1 << 16
 
@@ -137,13 +141,15 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     np.int64(45)
     """
 
-    __slots__ = ("__weakref__", "_core", "_mode", "_opening", "_path")
+    __slots__ = ("__weakref__", "_core", "_mode", "_opening", "_path", "_place")
     _core: Core
     #: The path of its file, and the mode that this was opened by.
     _path: str | None
     _mode: str
-    #: The path, dtype, shape and mode of an array that was pickled, and is opened when it is used first.
-    _opening: tuple[str, np.dtype[Any], tuple[int, ...], str]
+    #: Offset and order of the items in a file of another program; None in a file of this package.
+    _place: tuple[int, str] | None
+    #: Path, dtype, shape, mode and place of an array that was pickled, and is opened when it is used first.
+    _opening: Opening
     __array_priority__ = 100.0
 
     def __new__(cls, shape: Shape, dtype: DType = float, *, order: Order = "C", **options: Unpack[Options]) -> Array:
@@ -153,11 +159,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return empty(shape, dtype, order, **options)
 
     @classmethod
-    def _of(cls, core: Core, path: str | None = None, mode: str = "r+") -> Array:
+    def _of(
+        cls, core: Core, path: str | None = None, mode: str = "r+", place: tuple[int, str] | None = None
+    ) -> Array:
         array = object.__new__(cls)
-        array._core, array._path, array._mode = core, path, mode
+        array._core, array._path, array._mode, array._place = core, path, mode, place
         if path is not None:
-            _OPEN[path] = array
+            _OPEN[path, place] = array
         return array
 
     # Properties: shape, dtype, devices and others.
@@ -542,6 +550,11 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         if value.ndim == 0:
             self._core.fill(self._converted(value))
             return
+        if isinstance(value, np.memmap) and value.nbytes > _MAPPED_MAX and value.shape == self.shape:
+            for block in _ufuncs.blocks(self.shape, _MAPPED_MAX // value.itemsize):
+                self[block] = np.asarray(value[block])
+                _unmap(value)
+            return
         value = _spread(value, self.shape, "could not broadcast input array from shape {} into shape {}")
         if value.dtype == self.dtype and value.flags.c_contiguous:
             self._core.write(value)
@@ -677,13 +690,16 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __reduce__(self) -> Any:
         if self._path is None:
-            raise TypeError(
-                "only an array in a file can be pickled (by its path); make it by vmarray.create, or pickle "
-                "numpy.asarray(array)"
-            )
+            if self.nbytes > PICKLED_MAX:
+                raise TypeError(
+                    f"an array of {self.nbytes} bytes that is not in a file cannot be pickled, because the pickle "
+                    f"would contain all items (at most {PICKLED_MAX} bytes); put it in a file (vmarray.create, "
+                    "vmarray.memmap), which is pickled by its path"
+                )
+            return asarray, (np.asarray(self), self.dtype)
         if not self.closed and self._mode != "r":
             self.sync()
-        return _reopened, (self._path, self.dtype, self.shape, self._mode)
+        return _reopened, (self._path, self.dtype, self.shape, self._mode, self._place)
 
     def __getattr__(self, name: str) -> Any:
         if name == "__cuda_array_interface__":
@@ -697,10 +713,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
         # Open the file of an unpickled array here, at the first use: an error while unpickling would block a pool of
         # processes for ever.
-        path, dtype, shape, mode = self._opening
-        core = _core.open(path, dtype, shape, mode == "r", {})
-        self._core, self._path, self._mode = core, path, mode
-        _OPEN[path] = self
+        core, (path, _, _, _, place) = _opened(self._opening, {}), self._opening
+        self._core = core
+        _OPEN[path, place] = self
         return core
 
     def __copy__(self) -> Array:
@@ -854,6 +869,16 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
         await asyncio.to_thread(self._core.compute)
         return self
+
+    def to_numpy(self, dtype: Any = None) -> np.ndarray[Any, Any]:
+        """The items as a NumPy array: ``numpy.asarray(array, dtype)``, with the name that data frames use."""
+        return np.asarray(self, dtype)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The items for packages that read Arrow's data, such as pyarrow, polars and DuckDB; see `from_arrow`."""
+        from ._arrow import exported
+
+        return exported(self)
 
     def read_into(self, out: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Copies the items into the NumPy array ``out``, and returns it. ``numpy.asarray`` is as fast from its second
@@ -1214,18 +1239,41 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 #: Arrays in files that this process has open, by their paths.
-_OPEN: weakref.WeakValueDictionary[str, Array] = weakref.WeakValueDictionary()
+_OPEN: weakref.WeakValueDictionary[tuple[str, tuple[int, str] | None], Array] = weakref.WeakValueDictionary()
+#: Path, dtype, shape, mode and place of the array in a file.
+Opening = tuple[str, np.dtype[Any], tuple[int, ...], str, "tuple[int, str] | None"]
+#: Most bytes of an array outside of files that a pickle contains.
+PICKLED_MAX = 256 << 20
 
 
-def _reopened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...], mode: str = "r+") -> Array:
+def _opened(opening: Opening, options: dict[str, Any]) -> Core:
+    path, dtype, shape, mode, place = opening
+    if place is None:
+        return _core.open(path, dtype, shape, mode == "r", options)
+    offset, order = place
+    is_fortran = order == "F" and len(shape) > 1
+    core = _core.over_file(path, offset, shape[::-1] if is_fortran else shape, dtype, mode, options)
+    return core.by_method("transpose", ()) if is_fortran else core
+
+
+def _reopened(
+    path: str, dtype: np.dtype[Any], shape: tuple[Any, ...], mode: str = "r+", place: tuple[int, str] | None = None
+) -> Array:
     """Unpickles an array: the open array of this process if there is one, else an array that opens its file at its
     first use."""
-    known = _OPEN.get(path)
+    known = _OPEN.get((path, place))
     if known is not None and not known.closed and (known.dtype, known.shape, known._mode) == (dtype, shape, mode):
         return known
     array = object.__new__(Array)
-    array._path, array._mode, array._opening = path, mode, (path, dtype, shape, mode)
+    array._path, array._mode, array._place, array._opening = path, mode, place, (path, dtype, shape, mode, place)
     return array
+
+
+def _unmap(values: np.memmap[Any, Any]) -> None:
+    """Releases the mapped pages of a memory map. The system keeps their contents, unless they are private."""
+    mapped = getattr(values, "_mmap", None)
+    if mapped is not None and values.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _options_like(*operands: Any) -> dict[str, Any]:
@@ -1457,7 +1505,8 @@ def asarray(
             )
         if values.size:
             return Array._of(_core.over_memory(values, not values.flags.writeable, given))
-    values = np.asarray(values, dtype)
+    if not isinstance(values, np.memmap) or (dtype is not None and values.dtype != dtype):
+        values = np.asarray(values, dtype)
     is_fortran = order == "F" or (order == "A" and values.flags.fnc)
     array = empty(values.shape, values.dtype, "F" if is_fortran else "C", **given)
     if values.size:
@@ -1516,42 +1565,19 @@ def create(path: str | os.PathLike[str], shape: Shape, dtype: DType = float, **o
     >>> path = os.path.join(tempfile.mkdtemp(), "squares")
     >>> with vm.create(path, 1000, "int64") as a:
     ...     a[:] = vm.arange(1000) ** 2
-    >>> vm.open(path, "int64")[999]
+    >>> vm.open(path)[999]
     np.int64(998001)
     """
-    path = _absolute(path)
+    path, shape, dtype = _absolute(path), _as_tuple(shape), np.dtype(dtype)
     if os.path.exists(path):
         raise FileExistsError(f"{path} exists already; open it, or remove it")
-    return Array._of(_core.create(_as_tuple(shape), np.dtype(dtype), path, _checked(options)), path)
+    text = json.dumps({"dtype": np.lib.format.dtype_to_descr(dtype), "shape": shape})
+    text = text if len(text) <= _ANNOTATION_MAX else ""
+    return Array._of(_core.create(shape, dtype, (path, text), _checked(options)), path)
 
 
-def open(
-    path: str | os.PathLike[str],
-    dtype: DType = float,
-    shape: Shape | None = None,
-    mode: str = "r+",
-    **options: Unpack[Options],
-) -> Array:
-    """Opens the array of a file; see `empty` for the options.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    dtype : data type
-        The dtype that the file was created with.
-    shape : int or sequence of ints, optional
-        The shape; one axis by default.
-    mode : {"r+", "r"}
-        "r+" to read and write, "r" to read only.
-    """
-    path = _absolute(path)
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no file {path}; create it by vmarray.create")
-    if mode not in ("r", "r+"):
-        raise ValueError(f"mode must be 'r' or 'r+', not {mode!r}")
-    shape = None if shape is None else _as_tuple(shape)
-    return Array._of(_core.open(path, np.dtype(dtype), shape, mode == "r", _checked(options)), path, mode)
+#: Most characters of dtype and shape in the description of a file, which is a block of 4 KiB.
+_ANNOTATION_MAX = 3000
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import math
 import os
 import threading
@@ -12,13 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from . import _array, _core, _ufuncs
+from . import _array, _core, _mapped, _ufuncs
 from ._array import Array
 
-#: Items of a file that each thread copies at once.
-_PIECE = 1 << 22
+#: Bytes of a file that each thread copies at once.
+_PIECE = 8 << 20
 #: Threads that copy; the time is spent in the system and in compression.
 _THREADS = min(8, 2 * (os.cpu_count() or 1))
+
+
+def _pieces(array: Any) -> Iterable[tuple[Any, ...]]:
+    """Divides an array into keys of parts of `_PIECE` bytes."""
+    return _ufuncs.blocks(array.shape, max(1, _PIECE // max(1, array.dtype.itemsize)))
 
 
 def _in_parallel(work: Any, pieces: Iterable[Any], total: int, progress: Any) -> None:
@@ -82,7 +88,7 @@ def save(path: str | os.PathLike[str], array: Any, *, progress: Any = None) -> N
                 return part.nbytes
 
             file.flush()
-            _in_parallel(work, _ufuncs.blocks(array.shape, _PIECE), array.nbytes, progress)
+            _in_parallel(work, _pieces(array), array.nbytes, progress)
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     finally:
@@ -90,27 +96,143 @@ def save(path: str | os.PathLike[str], array: Any, *, progress: Any = None) -> N
             os.remove(unfinished)
 
 
-def load(path: str | os.PathLike[str], *, progress: Any = None, **options: Any) -> Array:
-    """Reads a file in NumPy's format into a new array; see `empty` for the options, and `save`.
+def load(
+    path: str | os.PathLike[str], name: Any = None, *, progress: Any = None, **options: Any
+) -> Array:
+    """Reads the array in a file into a new array, piece by piece; see `empty` for the options, and `open` to work on a
+    file in place.
 
     Parameters
     ----------
     path : path
-        A ``.npy`` file.
+        A file of NumPy (``.npy``), of `create`, HDF5 (needs the package ``h5py``), TIFF (needs ``tifffile``) or
+        safetensors, or the folder of a Zarr array (needs ``zarr``).
+    name : str or int, optional
+        The name of the data set in an HDF5 file or of the tensor, or the number of the series in a TIFF file.
+        Necessary if the file has several.
     progress : optional
         A bar like ``tqdm``, which receives the number of read bytes.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, vmarray as vm
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.npy")
+    >>> np.save(path, np.arange(10) ** 2)
+    >>> vm.load(path).sum()
+    np.int64(285)
     """
-    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(mapped, np.ndarray):
-        raise ValueError(f"{os.fspath(path)} has several arrays; load one by numpy.load, and give it to asarray")
-    array = _array.empty(mapped.shape, mapped.dtype, **options)
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            start = file.read(8)
+        if start == b"\x89HDF\r\n\x1a\n":
+            return _load_hdf5(path, name, progress, options)
+        if start[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+            return _load_tiff(path, name, progress, options)
+        if start.startswith(b"PK"):
+            raise ValueError(f"{os.fspath(path)} has several arrays; load one by numpy.load, and give it to asarray")
+    elif os.path.isdir(path):
+        return open_zarr(path if name is None else os.path.join(path, name), progress=progress, **options)
+    source = _mapped.open(path, mode="r", cache_bytes=_SOURCE_CACHE)
+    if isinstance(source, _mapped.SafeTensors):
+        source = source[_only([*source], name, path)]
+    with source:
+        return _loaded(source, _pieces(source), progress, options)
+
+
+#: The cache of an array in a file from which each item is read once.
+_SOURCE_CACHE = 16 << 20
+
+
+def _loaded(source: Any, blocks: Iterable[Any], progress: Any, options: dict[str, Any]) -> Array:
+    """Copies parts of a source into a new array."""
+    array = _array.empty(source.shape, source.dtype, **options)
 
     def work(block: tuple[Any, ...]) -> int:
-        array[block] = mapped[block]
-        return mapped[block].nbytes
+        part = np.asarray(source[block])
+        array[block] = part
+        return part.nbytes
 
-    _in_parallel(work, _ufuncs.blocks(array.shape, _PIECE), array.nbytes, progress)
+    _in_parallel(work, blocks, array.nbytes, progress)
     return array
+
+
+def _only(names: list[Any], name: Any, path: Any) -> Any:
+    """The name that the program has chosen, or the only one."""
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        problem = "has several arrays" if name is None else f"has no array {name!r}"
+        shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+        raise ValueError(f"{os.fspath(path)} {problem}; pass one of {shown or 'none'} as `name`")
+    return name
+
+
+def _load_hdf5(path: Any, name: Any, progress: Any, options: dict[str, Any]) -> Array:
+    """Reads a data set of an HDF5 file, several of its chunks at a time."""
+    h5py = _package("h5py")
+    with h5py.File(path, "r") as file:
+        names: list[str] = []
+        file.visititems(lambda name, one: names.append(name) if isinstance(one, h5py.Dataset) else None)
+        if name is None or name not in file or not isinstance(file[name], h5py.Dataset):
+            name = _only(names, name, path)
+        data = file[name]
+        if data.shape is None:
+            raise ValueError(f"the data set {name!r} of {os.fspath(path)} is empty, without a shape")
+        return _loaded(data, _grid(data.shape, _enlarged(data)) if data.shape else _pieces(data), progress, options)
+
+
+def _enlarged(data: Any) -> tuple[int, ...]:
+    """The extents of some chunks of a data set, of `_PIECE` bytes if chunks are shorter."""
+    if data.chunks is None:
+        step = [1] * len(data.shape)
+    else:
+        step = [*data.chunks]
+    for axis in reversed(range(len(step))):
+        rest = max(1, _PIECE // max(1, data.dtype.itemsize * math.prod(step)))
+        step[axis] = max(1, min(data.shape[axis] + step[axis] - 1, step[axis] * rest) // step[axis] * step[axis])
+    return tuple(step)
+
+
+def _load_tiff(path: Any, name: Any, progress: Any, options: dict[str, Any]) -> Array:
+    """Reads the images of a series of a TIFF file, one at a time."""
+    tifffile = _package("tifffile")
+    with tifffile.TiffFile(path) as file:
+        series = file.series[_only([*range(len(file.series))], name, path)]
+        if len(series.pages) == 1 and series.dataoffset is not None:
+            # One image that is stored contiguously, or a stack of images in one page.
+            dtype = series.dtype.newbyteorder(file.byteorder)
+            shape, native = tuple(series.shape), series.dtype.newbyteorder("=")
+            with _mapped.memmap(path, dtype, "r", series.dataoffset, shape, cache_bytes=_SOURCE_CACHE) as source:
+                return _loaded(_Converted(source, native), _pieces(source), progress, options)
+        array = _array.empty(series.shape, series.dtype.newbyteorder("="), **options)
+        rows = array.reshape(len(series.pages), -1)
+
+        def work(number: int) -> int:
+            page = series.pages[number]
+            if page is not None:
+                rows[number] = page.asarray().reshape(-1)
+            return rows.nbytes // len(rows)
+
+        _in_parallel(work, range(len(series.pages)), array.nbytes, progress)
+    return array
+
+
+class _Converted:
+    """A source whose parts have another dtype."""
+
+    def __init__(self, source: Array, dtype: np.dtype[Any]) -> None:
+        self._source, self.dtype, self.shape = source, dtype, source.shape
+
+    def __getitem__(self, block: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(self._source[block]).astype(self.dtype, copy=False)
+
+
+def _package(name: str) -> Any:
+    """An optional package that reads a kind of files."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"{name} is not installed; `pip install {name}` installs it", name=name) from error
 
 
 def zarr_array(store: Any) -> Any:
@@ -179,17 +301,16 @@ def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
         part = items.view(dtype).reshape(rows, *shape[1:])[: shape[0] - page * rows]
         source[page * rows : page * rows + len(part)] = part
 
-    if not _HOMES:
-        # Close the arrays before Python shuts down the threads that the package zarr uses.
-        register = getattr(threading, "_register_atexit", atexit.register)
-        _HOMES.append(register(_core.close_homes))
+    close_at_exit()
     functions = (read, None if mode == "r" else write)
     name = f"the Zarr array {store}"
     return Array._of(_core.create_over(shape, dtype, rows * math.prod(shape[1:]), functions, name, options))
 
 
-#: Functions that close arrays over stores before Python ends, if there are such arrays.
-_HOMES: list[Any] = []
+@functools.cache
+def close_at_exit() -> None:
+    """Closes arrays over files and stores before Python ends, and before it ends the threads of the package zarr."""
+    getattr(threading, "_register_atexit", atexit.register)(_core.close_homes)
 
 
 def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any = None, **options: Any) -> Array:

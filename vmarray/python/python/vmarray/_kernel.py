@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import inspect
 import math
 import operator
+import sys
 import textwrap
 from typing import Any
 
@@ -321,6 +323,24 @@ def _loaded(target: Any) -> Any:
     return ast.copy_location(ast.Name(target.id, ast.Load()), target) if isinstance(target, ast.Name) else target
 
 
+class _Module:
+    """The name of a module that a kernel uses, in a pickle."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _travelled(state: dict[str, Any]) -> Kernel:
+    """Unpickles a kernel."""
+    kernel = object.__new__(Kernel)
+    vars(kernel).update(state)
+    kernel._known = {
+        name: importlib.import_module(one.name) if isinstance(one, _Module) else one
+        for name, one in state["_known"].items()
+    }
+    return kernel
+
+
 class Kernel:
     """A function of items that devices compute for all items of arrays; see `kernel`."""
 
@@ -335,6 +355,27 @@ class Kernel:
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs:
             raise self.error(self._tree, "kernels take only plain parameters, without `*args`, `**kwargs`, `*` and `/`")
         self._check(self._tree.body)
+        self._signature = inspect.signature(function)
+        #: The names outside of the function that it uses; only after it has travelled to this process.
+        self._known: dict[str, Any] | None = None
+
+    def __reduce__(self) -> Any:
+        """Pickles the name of a kernel in a module, and a kernel in a function or in a script with its source."""
+        found: Any = sys.modules.get(self.__module__) if self.__module__ != "__main__" else None
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        if found is self:
+            return self.__qualname__
+        names = {one.id for one in ast.walk(self._tree) if isinstance(one, ast.Name)}
+        known = {name: _Module(one.__name__) if inspect.ismodule(one) else one for name, one in self._outside().items()}
+        state = {name: value for name, value in vars(self).items() if name not in ("_function", "__wrapped__")}
+        return _travelled, (state | {"_known": {name: one for name, one in known.items() if name in names}},)
+
+    def _outside(self) -> dict[str, Any]:
+        if self._known is not None:
+            return self._known
+        outside = inspect.getclosurevars(self._function)
+        return {**outside.builtins, **outside.globals, **outside.nonlocals}
 
     def error(self, node: Any, text: str) -> KernelError:
         """Creates an error that shows the line of the syntax node `node` in the kernel's source."""
@@ -364,10 +405,9 @@ class Kernel:
 
     def carried_out(self, arguments: list[Any]) -> Any:
         names = [one.arg for one in self._tree.args.args]
-        outside = inspect.getclosurevars(self._function)
-        known = {**outside.builtins, **outside.globals, **outside.nonlocals}
+        known = self._outside()
         try:
-            bound = inspect.signature(self._function).bind(*arguments)
+            bound = self._signature.bind(*arguments)
         except TypeError as error:
             raise TypeError(f"{self.__name__}() {error}") from None
         bound.apply_defaults()

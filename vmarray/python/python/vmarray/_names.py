@@ -28,7 +28,7 @@ NAMES: dict[str, str] = {
         reshape rollaxis rot90 shape shares_memory size split squeeze swapaxes transpose trim_zeros unstack vsplit""",
     # Functions that create arrays of the package, and its classes with the names of NumPy's.
     "package": """arange array asanyarray asarray asarray_chkfinite ascontiguousarray empty empty_like eye flatiter
-        asfortranarray from_dlpack fromfile fromfunction full full_like identity indices linspace load meshgrid ndarray ndenumerate ones
+        asfortranarray memmap from_dlpack fromfile fromfunction full full_like identity indices linspace load meshgrid ndarray ndenumerate ones
         ones_like random require save tri vectorize zeros zeros_like""",
     # Functions that NumPy computes on copies in RAM. For larger arrays the package computes the functions in _large,
     # and products of arrays of 1 MiB or more.
@@ -65,7 +65,7 @@ NAMES: dict[str, str] = {
         row_stack set_printoptions setbufsize seterr seterrcall show_config show_runtime test typename char core
         ctypeslib dtypes emath exceptions f2py fft lib linalg ma polynomial rec strings testing typing
         matlib in1d trapz""",
-    "refused": "asmatrix bmat broadcast frompyfunc matrix memmap nditer nested_iters recarray",
+    "refused": "asmatrix bmat broadcast frompyfunc matrix nditer nested_iters recarray",
 }
 #: Advice for names that are refused.
 ADVICE: dict[str, str] = dict.fromkeys(
@@ -74,7 +74,6 @@ ADVICE: dict[str, str] = dict.fromkeys(
 ADVICE |= dict.fromkeys(("nditer", "nested_iters"), "iterate over the array, its flat, or numpy.ndindex(array.shape)")
 ADVICE["broadcast"] = "use numpy.broadcast_shapes or broadcast_arrays"
 ADVICE["frompyfunc"] = "its results are Python objects; use vmarray.vectorize, or a vmarray.kernel"
-ADVICE["memmap"] = "vmarray.open opens files, and vmarray.asarray(numpy.memmap(...), copy=False) uses one in place"
 ADVICE["recarray"] = "use an array with a structured dtype, array['name'] in place of array.name"
 #: Objects that make arrays by keys.
 GRIDS = ("c_", "mgrid", "ogrid", "r_")

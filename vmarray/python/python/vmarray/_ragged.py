@@ -11,7 +11,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from . import _array
+from . import _array, _mapped
 from ._array import Array
 from ._errors import Error, InvalidError
 
@@ -136,8 +136,8 @@ class Ragged:
     @classmethod
     def open(cls, path: str | os.PathLike[str], dtype: DTypeLike = float, mode: str = "r+", **options: Any) -> Ragged:
         """Opens rows of the same dtype that `create` has created; see `vmarray.open`."""
-        values = _array.open(os.path.join(path, "values"), dtype, mode=mode, **options)
-        return cls._of(values, _array.open(os.path.join(path, "ends"), np.int64, mode=mode, **options))
+        values = _mapped.open(os.path.join(path, "values"), dtype, mode=mode, **options)
+        return cls._of(values, _mapped.open(os.path.join(path, "ends"), np.int64, mode=mode, **options))
 
     @property
     def dtype(self) -> np.dtype[Any]:

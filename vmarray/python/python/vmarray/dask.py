@@ -82,7 +82,8 @@ class _Reference:
 
     def __init__(self, array: Array) -> None:
         array.sync()
-        self.path, self.dtype, self.shape, self.ndim = array._path, array.dtype, array.shape, array.ndim
+        self.dtype, self.shape, self.ndim = array.dtype, array.shape, array.ndim
+        self.opening = array._path, array.dtype, array.shape, "r", array._place
         self._own: Array | None = array
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,12 +91,12 @@ class _Reference:
 
     def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
         array = self._own
-        return np.asarray((_opened(self.path, self.dtype, self.shape) if array is None else array)[key])
+        return np.asarray((_opened(self.opening) if array is None else array)[key])
 
 
 @functools.lru_cache(maxsize=64)
-def _opened(path: str, dtype: np.dtype[Any], shape: tuple[Any, ...]) -> Array:
-    return _array.open(path, dtype=dtype, shape=shape, mode="r")
+def _opened(opening: Any) -> Array:
+    return Array._of(_array._opened(opening, {}))
 
 
 def to_dask(array: Array, chunks: Any = "auto") -> da.Array:

@@ -49,6 +49,8 @@ pub(super) struct Description {
     pub files: usize,
     /// A random number that identifies the array in all of its files.
     pub array: u64,
+    /// A line of text of the program that created the files.
+    pub annotation: String,
 }
 
 pub(super) fn native_byte_order() -> String {
@@ -77,8 +79,20 @@ impl Description {
             self.stripe_pattern.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         format!(
             "{FORMAT}\nbyte order: {}\nelement: {}\nshape: {}\nelements of a page: {}\n\
-             files of channels: {stripe_pattern}\nfile: {}\nfiles: {}\narray: {:016x}\n",
-            self.byte_order, self.element, self.shape, self.page_elements, self.file, self.files, self.array,
+             files of channels: {stripe_pattern}\nfile: {}\nfiles: {}\narray: {:016x}\n{}",
+            self.byte_order,
+            self.element,
+            self.shape,
+            self.page_elements,
+            self.file,
+            self.files,
+            self.array,
+            // Files without an annotation are the same as those of versions that had none.
+            if self.annotation.is_empty() {
+                String::new()
+            } else {
+                format!("annotation: {}\n", self.annotation)
+            },
         )
     }
 
@@ -97,6 +111,7 @@ impl Description {
             file: number("file")?,
             files: number("files")?,
             array: u64::from_str_radix(lines.get("array")?, 16).ok()?,
+            annotation: lines.get("annotation").map_or_else(String::new, |text| (*text).into()),
         };
         let Self { page_elements, ref stripe_pattern, file, files, .. } = description;
         let is_sound = page_elements > 0 && file < files && stripe_pattern.iter().all(|turn| *turn < files);
@@ -144,6 +159,39 @@ impl Description {
             .max()
             .unwrap_or(0)
     }
+}
+
+/// Returns the text of [`Builder::annotation`](crate::Builder::annotation) that was stored when a file of an
+/// array was created; empty if there was none.
+///
+/// # Errors
+/// The errors of [`description`].
+pub fn annotation(path: impl AsRef<Path>) -> Result<String> {
+    Ok(described(path.as_ref())?.annotation)
+}
+
+/// Returns the element type and the shape of the array in a file, in words, such as `f32` and `linear`.
+///
+/// # Errors
+/// [`FileMismatch`](ErrorKind::FileMismatch) if the file has no array; [`Device`](ErrorKind::Device) with the
+/// errors of [`StoreFile::read`].
+///
+/// ```
+/// use vmarray::{file, prelude::*};
+/// # let path = std::env::temp_dir().join(format!("vmarray-description-{}", std::process::id()));
+/// VirtualArray::<[u16; 3]>::create(&path, 100)?;
+/// assert_eq!(file::description(&path)?, ("[u16; 3]".into(), "linear".into()));
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn description(path: impl AsRef<Path>) -> Result<(String, String)> {
+    let description = described(path.as_ref())?;
+    Ok((description.element, description.shape))
+}
+
+fn described(path: &Path) -> Result<Description> {
+    let store = StoreFile::read(path, true)?;
+    Description::of_text(store.metadata()).ok_or_else(|| mismatch(path, "contents", "no array", FORMAT))
 }
 
 /// The open files of an array, and their common description.
@@ -472,6 +520,7 @@ mod tests {
                 file,
                 files,
                 array,
+                annotation: String::new(),
             };
             for file in 0..files {
                 let of = |part| {
@@ -514,10 +563,13 @@ mod tests {
             file: 1,
             files: 2,
             array: 0x123,
+            annotation: String::new(),
         };
         assert_eq!(description.element, "[(u8, f32); 3]");
         let text = description.to_text();
-        assert_eq!(Description::of_text(text.as_bytes()), Some(description));
+        assert_eq!(Description::of_text(text.as_bytes()), Some(description.clone()));
+        let annotated = Description { annotation: "a: b".into(), ..description.clone() };
+        assert_eq!(Description::of_text(annotated.to_text().as_bytes()), Some(annotated));
         for line in text.lines() {
             let without = text.replace(line, "");
             assert_eq!(Description::of_text(without.as_bytes()), None, "without {line}");

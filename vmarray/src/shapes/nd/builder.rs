@@ -118,6 +118,29 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         Ok(NdArray { elements: elements.build_over(backing)?, geometry })
     }
 
+    /// Builds an array over a byte range of a file, as [`Builder::build_over_file`] does, in the builder's
+    /// layout: row-major, unless tiled.
+    ///
+    /// # Errors
+    /// The errors of [`Builder::build_over_file`] and [`build`](Self::build).
+    ///
+    /// ```
+    /// use vmarray::{NdArray, prelude::*};
+    /// use vmarray::store::{FileAccess, FileSection};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-nd-over-file-{}", std::process::id()));
+    /// std::fs::write(&path, [1_u8, 2, 3, 4, 5, 6]).unwrap();
+    /// let section = FileSection::open(&path, .., FileAccess::ReadOnly)?;
+    /// let image = NdArray::<u8, 2>::builder([2, 3]).build_over_file(section)?;
+    /// assert_eq!((image.get([1, 0])?, image.set([1, 0], 9).is_err()), (4, true));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[cfg(feature = "host")]
+    pub fn build_over_file(self, section: vmarray_store::FileSection) -> Result<NdArray<T, N>> {
+        let (elements, geometry) = self.into_elements()?;
+        Ok(NdArray { elements: elements.build_over_file(section)?, geometry })
+    }
+
     /// Returns the builder of the array of elements, and the layout.
     pub(super) fn into_elements(self) -> Result<(Builder<T, D>, LayoutGeometry<N>)> {
         let (geometry, len) = LayoutGeometry::new(self.shape, self.layout)?;

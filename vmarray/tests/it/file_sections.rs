@@ -1,0 +1,137 @@
+//! Arrays over byte ranges of files of other programs: values, bounds, and files that change.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::store::{FileAccess, FileSection};
+use vmarray::support::private_dir;
+use vmarray::{ErrorKind, prelude::*};
+
+use crate::stored::of_device;
+
+/// A file with an odd number of bytes before `len` numbers, and some bytes behind them.
+struct Numbers(PathBuf);
+
+const OFFSET: u64 = 13;
+
+impl Numbers {
+    fn new(len: u64) -> Self {
+        let path = std::env::temp_dir().join(private_dir::random_name());
+        let numbers: Vec<u64> = (0..len).map(|i| i * i).collect();
+        let bytes = [&[1; OFFSET as usize][..], bytemuck::cast_slice(&numbers), &[2; 7]].concat();
+        std::fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    fn open(&self, len: u64, access: FileAccess) -> vmarray::Result<VirtualArray<u64>> {
+        let section = FileSection::open(&self.0, OFFSET..OFFSET + 8 * len, access)?;
+        VirtualArray::builder(0).page_len(100).cache_bytes(8 * 100 * 8).build_over_file(section)
+    }
+
+    fn cut(&self, bytes: u64) {
+        File::options().write(true).open(&self.0).unwrap().set_len(bytes).unwrap();
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn all_operations_work_in_place() {
+    let (file, len) = (Numbers::new(10_050), 10_050_u64);
+    let before = std::fs::read(&file.0).unwrap();
+    for access in [FileAccess::CopyOnWrite, FileAccess::ReadWrite] {
+        let array = file.open(len, access).unwrap();
+        let list: Vec<usize> = (0..3000).map(|i| i * 7919 % len as usize).collect();
+        assert!(array.gather(&list).unwrap().iter().zip(&list).all(|(found, i)| *found == (i * i) as u64));
+        assert_eq!(array.get(10_049).unwrap(), 10_049 * 10_049);
+        let mut model: Vec<u64> = (0..len).map(|i| i * i).collect();
+        array.scatter(&list, &vec![5; list.len()]).unwrap();
+        list.iter().for_each(|i| model[*i] = 5);
+        array.fill(4000..4321, 9).unwrap();
+        model[4000..4321].fill(9);
+        array.set(10_049, 8).unwrap();
+        model[10_049] = 8;
+        assert_eq!(array.to_vec(..).unwrap(), model);
+        let total: u64 = model.iter().sum();
+        assert_eq!(array.sum(.., Field::whole()).unwrap(), i128::from(total));
+        array.sort(..).unwrap();
+        model.sort_unstable();
+        assert_eq!(array.to_vec(..).unwrap(), model);
+        array.sync().unwrap();
+        let after = std::fs::read(&file.0).unwrap();
+        if access == FileAccess::CopyOnWrite {
+            assert_eq!(after, before);
+        } else {
+            let end = before.len() - 7;
+            assert_eq!((&after[..13], &after[end..]), (&before[..13], &before[end..]));
+            assert_eq!(after[13..end], *bytemuck::cast_slice::<u64, u8>(&model));
+        }
+    }
+    let array = file.open(len, FileAccess::ReadOnly).unwrap();
+    assert!(array.set(0, 1).is_err() && array.fill(.., 1).is_err() && array.sort(..).is_err());
+    array.sync().unwrap();
+}
+
+#[test]
+fn changes_are_written_by_the_drop() {
+    let file = Numbers::new(1000);
+    file.open(1000, FileAccess::ReadWrite).unwrap().set(999, 77).unwrap();
+    assert_eq!(file.open(1000, FileAccess::ReadOnly).unwrap().get(999).unwrap(), 77);
+}
+
+/// A short file is an error of the call that needs the missing bytes, and never grows again by a write.
+#[test]
+fn a_file_that_is_cut_while_open_is_an_error() {
+    for access in [FileAccess::ReadOnly, FileAccess::ReadWrite, FileAccess::CopyOnWrite] {
+        let file = Numbers::new(10_000);
+        let array = file.open(10_000, access).unwrap();
+        file.cut(OFFSET + 8 * 5000);
+        assert_eq!(array.get(4999).unwrap(), 4999 * 4999);
+        let corrupted =
+            |error: vmarray::Error| assert_eq!(of_device(&error), Some(DeviceErrorKind::Corrupted));
+        corrupted(array.get(5000).unwrap_err());
+        corrupted(array.to_vec(4000..6000).unwrap_err());
+        corrupted(array.gather(&[1, 9000]).unwrap_err());
+        corrupted(array.sum(.., Field::whole()).map(drop).unwrap_err());
+        if access == FileAccess::ReadWrite {
+            let written = array.fill(.., 1).and_then(|()| array.sync());
+            corrupted(written.unwrap_err());
+            drop(array);
+            assert_eq!(std::fs::metadata(&file.0).unwrap().len(), OFFSET + 8 * 5000);
+        }
+    }
+}
+
+#[test]
+fn wrong_ranges_lengths_and_locks_are_refused() {
+    let file = Numbers::new(100);
+    let kind = |error: &vmarray::Error| of_device(error);
+    assert_eq!(kind(&file.open(102, FileAccess::ReadOnly).unwrap_err()), Some(DeviceErrorKind::WrongFormat));
+    let section = || FileSection::open(&file.0, OFFSET.., FileAccess::ReadOnly).unwrap();
+    // Seven bytes remain behind the last number.
+    let error = VirtualArray::<u64>::builder(0).build_over_file(section()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FileMismatch { what: "length", .. }), "{error}");
+    assert_eq!(VirtualArray::<u64>::builder(100).build_over_file(section()).unwrap().get(99).unwrap(), 9801);
+    let error = VirtualArray::<u64>::builder(101).build_over_file(section()).unwrap_err();
+    assert!(error.to_string().contains("807 bytes") && error.to_string().contains("808 bytes"), "{error}");
+    for (one, other, fits) in [
+        (FileAccess::ReadOnly, FileAccess::CopyOnWrite, true),
+        (FileAccess::ReadOnly, FileAccess::ReadWrite, false),
+        (FileAccess::ReadWrite, FileAccess::ReadOnly, false),
+        (FileAccess::ReadWrite, FileAccess::ReadWrite, false),
+    ] {
+        let open = file.open(100, one).unwrap();
+        let second = file.open(100, other);
+        assert_eq!(second.is_ok(), fits, "{one:?} {other:?}");
+        second.map_or_else(|error| assert_eq!(kind(&error), Some(DeviceErrorKind::InUse)), drop);
+        drop(open);
+    }
+    let folder = FileSection::open(std::env::temp_dir(), .., FileAccess::ReadOnly).unwrap_err();
+    let none = FileSection::open(file.0.with_extension("none"), .., FileAccess::ReadOnly).unwrap_err();
+    assert!(folder.to_string().contains("regular file") && none.to_string().contains("that exists"));
+}
