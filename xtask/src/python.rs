@@ -4,6 +4,7 @@
 //! The first run installs maturin and zig from PyPI to a folder below the target folder. Maturin builds the
 //! wheel. Zig links the wheel so that older Linux systems also load it.
 
+mod speed;
 mod suites;
 
 use crate::project;
@@ -58,12 +59,14 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Task {
+    Speed(speed::Args),
     Suites(suites::Args),
 }
 
 pub fn run(args: &Args) -> Result<()> {
     let (sh, mut steps) = (project::shell()?, Steps::new());
     match &args.task {
+        Some(Task::Speed(args)) => steps.run("speed", || speed(&sh, args)),
         Some(Task::Suites(args)) => steps.run("suites", || suites(&sh, args)),
         None => steps.run("python", || check(&sh, args)),
     };
@@ -125,6 +128,19 @@ fn suites(sh: &Shell, args: &suites::Args) -> Result<Outcome> {
     cmd!(sh, "{python} -m pip {INSTALL...} --force-reinstall --no-deps {wheel}").run()?;
     cmd!(sh, "{python} -m pip {INSTALL...} {wheel}{EXTRA} {packages...}").run()?;
     suites::run(sh, args, &python, &folder)?;
+    Ok(Outcome::passed())
+}
+
+/// Installs a release wheel to maturin's environment, and measures it there.
+fn speed(sh: &Shell, args: &speed::Args) -> Result<Outcome> {
+    let folder = project::members()?.target_directory.join("python");
+    let Some(python) = builder(sh, &folder, false) else {
+        return Ok(Outcome::Skipped("no python3 can install maturin from PyPI".into()));
+    };
+    let (wheel, packages) = (build(sh, &folder, &python, false)?, speed::PACKAGES);
+    cmd!(sh, "{python} -m pip {INSTALL...} --force-reinstall --no-deps {wheel}").run()?;
+    cmd!(sh, "{python} -m pip {INSTALL...} {wheel} {packages...}").run()?;
+    speed::run(sh, args, &python)?;
     Ok(Outcome::passed())
 }
 

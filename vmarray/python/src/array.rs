@@ -20,6 +20,7 @@ use crate::element::{self, Kind, Unit};
 use crate::elements::{Asked, Reduced};
 use crate::export::ExportedItems;
 use crate::fault::{Result, interrupted, off, raised};
+use crate::geometry::Geometry;
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, Source, View};
 use crate::numpy_arrays::{Bytes, described, geometry, grid, offset};
@@ -43,6 +44,8 @@ pub struct Core {
     /// For a selection it is created when the items are counted.
     grid: PyOnceLock<Py<PyUntypedArray>>,
     pub descr: Py<PyArrayDescr>,
+    /// True if the array is a view of an expression with its axes in another order, or reversed.
+    is_arranged: bool,
 }
 
 /// Reads the options of an array from Python's keyword arguments.
@@ -144,7 +147,7 @@ impl Core {
         let (py, descr) = (grid.py(), grid.dtype().unbind());
         let known = PyOnceLock::new();
         let _ = known.set(py, grid.unbind());
-        Self { body, grid: known, descr }
+        Self { body, grid: known, descr, is_arranged: false }
     }
 
     /// Returns the NumPy array that describes the shape. For a selection, blocks until the items are counted.
@@ -187,8 +190,8 @@ impl Core {
     /// Returns the array as an operand of an expression. Does not compute a pending array.
     pub fn node(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         Ok(Arc::new(match &self.body {
-            Body::View(_) => Node::View(self.view(py)?),
-            Body::Lazy(lazy) => Node::Lazy(Arc::clone(lazy)),
+            Body::Lazy(lazy) if !self.is_arranged => Node::Lazy(Arc::clone(lazy)),
+            _ => Node::View(self.view(py)?),
         }))
     }
 
@@ -289,7 +292,11 @@ impl Core {
 
     /// True if two views show a common byte; with `bounds`, if the ranges of their bytes overlap.
     fn shares(&self, py: Python<'_>, other: &Self, bounds: bool, limit: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if !std::ptr::eq(self, other) && (self.is_pending(py) || other.is_pending(py)) {
+        let is_same = match (&self.body, &other.body) {
+            (Body::Lazy(one), Body::Lazy(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        if !is_same && (self.is_pending(py) || other.is_pending(py)) {
             return Ok(false);
         }
         if !Arc::ptr_eq(&self.view(py)?.handle, &other.view(py)?.handle) {
@@ -406,6 +413,23 @@ impl Core {
             return Err(PyTypeError::new_err(format!("`{name}` is not a method that returns a view")));
         }
         self.viewed(py, self.grid(py)?.call_method1(name, arguments)?)
+    }
+
+    /// Returns a view with the axes in the order of `axes`, each reversed if `flips` is true for it. A
+    /// pending expression stays pending.
+    fn arranged(&self, py: Python<'_>, axes: Vec<usize>, flips: Vec<bool>) -> PyResult<Self> {
+        let (none, back) = (PySlice::full(py), PySlice::new(py, isize::MAX, isize::MIN, -1));
+        let key = PyTuple::new(py, flips.iter().map(|flip| if *flip { &back } else { &none }))?;
+        let grid = self.grid(py)?.call_method1(intern!(py, "transpose"), (axes,))?.get_item(key)?;
+        match &self.body {
+            Body::Lazy(lazy) if lazy.node().is_some() => {
+                let grid = grid.cast_into::<PyUntypedArray>()?;
+                let whole = Geometry::contiguous(grid.shape(), grid.dtype().itemsize());
+                let is_arranged = geometry(&grid) != whole || !lazy.has_shape(grid.shape());
+                Ok(Self { is_arranged, ..Self::new(Body::Lazy(Arc::clone(lazy)), grid) })
+            }
+            _ => self.viewed(py, grid),
+        }
     }
 
     /// Returns a view with another shape; `None` if that needs a copy.
@@ -606,7 +630,12 @@ impl Core {
             let is_small = !value.size().with(mask.size()).is_too_large();
             Ok(Lazy::selection(value.settled(is_small)?, mask.settled(is_small)?, of, unit, itemsize))
         })?;
-        Ok(Self { body: Body::Lazy(lazy), grid: PyOnceLock::new(), descr: descr.clone().unbind() })
+        Ok(Self {
+            body: Body::Lazy(lazy),
+            grid: PyOnceLock::new(),
+            descr: descr.clone().unbind(),
+            is_arranged: false,
+        })
     }
 
     /// Overwrites the items with a view or an expression of the same shape. With `is_consumed`, the caller

@@ -1,21 +1,26 @@
 //! Copies between strided views and RAM: by ranges if items are contiguous, else by lists of item starts.
 
 use std::ops::Range;
+use std::sync::Mutex;
 
 use pyo3::exceptions::PyIndexError;
 use vmarray::bytemuck;
 
 use crate::elements::Elements;
-use crate::fault::{Result, interrupted};
+use crate::fault::{Fault, Result, interrupted};
 use crate::geometry::{Geometry, Rows};
-use crate::handle::{Handle, PIECE_BYTES};
+use crate::handle::{Handle, PIECE_BYTES, lock};
 
 /// Runs of at least this many bytes are copied by themselves.
 const RUN_BYTES: usize = 4096;
-/// Items with gaps shorter than this are read as one span, gaps included: at most `SPAN_BYTES` at once.
+/// Items with gaps, or in another order, are copied by blocks of this many bytes, which fit in the caches
+/// of a core.
+const BLOCK_BYTES: usize = 512 << 10;
+/// Most bytes that are read at once, gaps included, and most bytes read for each byte wanted.
 const SPAN_BYTES: usize = 64 << 20;
-/// Most bytes read for each byte wanted.
-const SPAN_TIMES: usize = 8;
+const SPAN_TIMES: usize = 4;
+/// Least bytes of a run that is read by itself; shorter runs are gathered.
+const RUN_BYTES_MIN: usize = 256;
 /// Maximum number of items in one list of items for a read or write.
 pub const LISTED: usize = 1 << 20;
 
@@ -35,27 +40,96 @@ pub fn read(handle: &Handle, of: &Geometry, into: &mut [u8]) -> Result<()> {
             })
         });
     }
+    let is_far = is_far(handle, of);
+    let mut rest = into;
+    let parts = of.blocks(block_bytes(of, is_far)).into_iter().map(|block| {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut(block.bytes());
+        rest = others;
+        (block, part)
+    });
+    on_threads(parts.collect(), !is_far, |(block, part), [scratch, _]| {
+        read_block((&**open, unit, is_far), &block, part, scratch)
+    })
+}
+
+/// True if the items of a view are spread over more memory than the cache of an array may have, and the
+/// array is not in RAM. Then blocks must be long, because each block may read every page.
+fn is_far(handle: &Handle, of: &Geometry) -> bool {
+    let (first, end) = of.span();
+    !handle.is_in_ram && end - first > SPAN_BYTES
+}
+
+fn block_bytes(of: &Geometry, is_far: bool) -> usize {
+    if is_far { PIECE_BYTES.min(LISTED * of.itemsize) } else { BLOCK_BYTES }
+}
+
+/// Copies the items of a block with gaps, or in another order than the elements. `from` has an array, the
+/// size of its elements, and the result of [`is_far`].
+fn read_block(
+    (open, unit, is_far): (&dyn Elements, usize, bool),
+    of: &Geometry,
+    into: &mut [u8],
+    scratch: &mut Vec<u8>,
+) -> vmarray::Result<()> {
     let (first, end) = around(of.span(), unit);
-    if end - first <= SPAN_BYTES && end - first <= of.bytes() * SPAN_TIMES {
-        let mut all = vec![0; end - first];
-        open.read(first / unit, &mut all)?;
-        let mut runs = into.chunks_exact_mut(len);
-        return starts.each(|start| {
-            runs.next().unwrap_or_default().copy_from_slice(&all[start - first..start - first + len]);
-            Ok(())
-        });
+    if end - first <= SPAN_BYTES.min(of.bytes().saturating_mul(SPAN_TIMES)) {
+        let all = of_len(scratch, end - first);
+        open.read(first / unit, all)?;
+        Geometry { offset: of.offset - first, ..of.clone() }.pick(all, into);
+        return Ok(());
     }
-    if is_long(of)
-        && let Some([one, other]) = of.halves()
-    {
-        let (of_one, of_other) = into.split_at_mut(one.bytes());
-        read(handle, &one, of_one)?;
-        interrupted()?;
-        return read(handle, &other, of_other);
+    let ((len, starts), packed) = of.stored_runs();
+    if !is_far && is_whole(&starts, unit) && len >= RUN_BYTES_MIN {
+        let all = of_len(scratch, of.bytes());
+        let mut runs = all.chunks_exact_mut(len);
+        starts.each(|start| open.read(start / unit, runs.next().unwrap_or_default()))?;
+        packed.pick(all, into);
+        return Ok(());
     }
     let list = Listed::new(of, unit);
-    list.pick(&list.gathered(&**open)?, into);
+    list.pick(&list.gathered(open)?, into);
     Ok(())
+}
+
+/// The first `len` bytes of memory that is used again.
+fn of_len(scratch: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if scratch.len() < len {
+        scratch.resize(len, 0);
+    }
+    &mut scratch[..len]
+}
+
+/// Runs `work` on the parts of a copy, on all cores if there are several parts and `is_parallel` is true.
+/// Each thread passes its own memory to `work`.
+fn on_threads<P: Send>(
+    parts: Vec<P>,
+    is_parallel: bool,
+    work: impl Fn(P, &mut [Vec<u8>; 2]) -> vmarray::Result<()> + Sync,
+) -> Result<()> {
+    let most = std::thread::available_parallelism().map_or(1, usize::from).min(parts.len() / 2);
+    let parts = Mutex::new(parts.into_iter());
+    let drain = |is_main: bool| -> Result<()> {
+        let mut scratch = <[Vec<u8>; 2]>::default();
+        while let Some(part) = { lock(&parts).next() } {
+            let done = work(part, &mut scratch).map_err(Fault::from);
+            let done = done.and_then(|()| if is_main { interrupted() } else { Ok(()) });
+            if done.is_err() {
+                // The other threads end after their present parts.
+                lock(&parts).by_ref().for_each(drop);
+                return done;
+            }
+        }
+        Ok(())
+    };
+    if most <= 1 || !is_parallel {
+        return drain(true);
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..most).map(|_| scope.spawn(|| drain(false))).collect();
+        let own = drain(true);
+        threads.into_iter().try_for_each(|thread| thread.join().expect("copies do not panic"))?;
+        own
+    })
 }
 
 /// Copies memory to the items of a view, in C order. If an item is only a part of an element, first reads the
@@ -118,6 +192,20 @@ pub fn copy(to: (&Handle, &Geometry), from: (&Handle, &Geometry)) -> Result<()> 
         return to.0.in_pieces(range.clone(), |part| {
             let start = first + part.start - range.start;
             target.copy_from(part.start, &**source, start..start + part.len()).map(|_| ())
+        });
+    }
+    if is_whole_range(to.1, unit) && from.1.count() > 0 {
+        let (target, source, is_far) = (to.0.open()?, from.0.open()?, is_far(from.0, from.1));
+        let mut start = to.1.offset;
+        let parts = from.1.blocks(block_bytes(from.1, is_far)).into_iter().map(|block| {
+            start += block.bytes();
+            (start - block.bytes(), block)
+        });
+        let from = (&**source, from.0.unit.bytes(), is_far);
+        return on_threads(parts.collect(), !is_far, |(start, block), [scratch, items]| {
+            let items = of_len(items, block.bytes());
+            read_block(from, &block, items, scratch)?;
+            target.write(start / unit, items)
         });
     }
     if from.1.bytes() > PIECE_BYTES
@@ -258,7 +346,7 @@ impl Listed {
         self.units.len() * self.unit == self.places.len() * self.itemsize
     }
 
-    fn gathered(&self, open: &dyn Elements) -> Result<Vec<u8>> {
+    fn gathered(&self, open: &dyn Elements) -> vmarray::Result<Vec<u8>> {
         let mut elements = vec![0; self.units.len() * self.unit];
         open.gather(&self.units, &mut elements)?;
         Ok(elements)

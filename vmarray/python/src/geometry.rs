@@ -24,6 +24,23 @@ pub struct Rows {
     pub elements: usize,
 }
 
+/// Number of rows and columns of a tile.
+const TILE: usize = 64;
+
+/// Returns the first row and the first column of each tile of a matrix.
+fn tiles(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rows).step_by(TILE).flat_map(move |row| (0..columns).step_by(TILE).map(move |column| (row, column)))
+}
+
+/// Copies items at equal distances of `step` bytes; the first one begins at byte `first`.
+fn line_of<const N: usize>(from: &[u8], first: isize, step: isize, line: &mut [[u8; N]]) {
+    let mut at = first;
+    for item in line {
+        *item = *from[at as usize..].first_chunk().expect("the items are within the bytes");
+        at += step;
+    }
+}
+
 impl Geometry {
     /// Returns the rows along the first axis; `None` unless they have contiguous elements of `unit` bytes.
     pub fn rows(&self, unit: usize) -> Option<Rows> {
@@ -141,6 +158,93 @@ impl Geometry {
                 index[axis] = 0;
             }
         }
+    }
+
+    /// Returns the same items in the order in which they are stored, and for each of its axes the axis of
+    /// `self`.
+    fn stored(&self) -> (Self, Vec<usize>) {
+        let mut axes: Vec<usize> = (0..self.shape.len()).filter(|axis| self.shape[*axis] != 1).collect();
+        axes.sort_by_key(|axis| std::cmp::Reverse(self.strides[*axis].unsigned_abs()));
+        let shape: Vec<usize> = axes.iter().map(|axis| self.shape[*axis]).collect();
+        let strides = axes.iter().map(|axis| self.strides[*axis].abs()).collect();
+        (Self { offset: self.span().0, shape, strides, itemsize: self.itemsize }, axes)
+    }
+
+    /// Returns runs of contiguous items in the order in which they are stored, as [`runs`](Self::runs)
+    /// does, and the geometry of the items of `self` in the concatenated runs. There is at least one item.
+    pub fn stored_runs(&self) -> ((usize, Self), Self) {
+        let (stored, axes) = self.stored();
+        let packed = Self::contiguous(&stored.shape, self.itemsize);
+        let (mut strides, mut offset) = (vec![0; self.shape.len()], 0);
+        for (&axis, &stride) in axes.iter().zip(&packed.strides) {
+            strides[axis] = if self.strides[axis] < 0 { -stride } else { stride };
+            if self.strides[axis] < 0 {
+                offset += stride as usize * (self.shape[axis] - 1);
+            }
+        }
+        (stored.runs(), Self { offset, shape: self.shape.clone(), strides, itemsize: self.itemsize })
+    }
+
+    /// Divides the items into blocks of at most `bytes` bytes, or of one item, in C order.
+    pub fn blocks(&self, bytes: usize) -> Vec<Self> {
+        match self.halves() {
+            Some(halves) if self.bytes() > bytes => {
+                halves.iter().flat_map(|half| half.blocks(bytes)).collect()
+            }
+            _ => vec![self.clone()],
+        }
+    }
+
+    /// Copies the items from bytes with this geometry, in C order, to memory of the same size.
+    pub fn pick(&self, from: &[u8], into: &mut [u8]) {
+        match self.itemsize {
+            1 => self.pick_items::<1>(from, into),
+            2 => self.pick_items::<2>(from, into),
+            4 => self.pick_items::<4>(from, into),
+            8 => self.pick_items::<8>(from, into),
+            16 => self.pick_items::<16>(from, into),
+            size => {
+                let mut items = into.chunks_exact_mut(size);
+                let Ok::<(), ()>(()) = self.each(|start| {
+                    items.next().unwrap_or_default().copy_from_slice(&from[start..start + size]);
+                    Ok(())
+                }) else {
+                    unreachable!("nothing fails")
+                };
+            }
+        }
+    }
+
+    /// Copies the items as [`pick`](Self::pick) does, if an item has `N` bytes: tile by tile of the last
+    /// two axes.
+    fn pick_items<const N: usize>(&self, from: &[u8], into: &mut [u8]) {
+        let merged = self.merged();
+        let axes = merged.shape.len();
+        let (columns, step) = match axes {
+            0 => (1, 0),
+            _ => (merged.shape[axes - 1], merged.strides[axes - 1]),
+        };
+        let (rows, row_step) = match axes {
+            0 | 1 => (1, 0),
+            _ => (merged.shape[axes - 2], merged.strides[axes - 2]),
+        };
+        let outer = axes.saturating_sub(2);
+        let (shape, strides) = (merged.shape[..outer].to_vec(), merged.strides[..outer].to_vec());
+        let mut matrices = into.as_chunks_mut::<N>().0.chunks_exact_mut((rows * columns).max(1));
+        let Ok::<(), ()>(()) = (Self { shape, strides, ..merged }).each(|start| {
+            let matrix = matrices.next().unwrap_or_default();
+            for (row, column) in tiles(rows, columns) {
+                for at in row..rows.min(row + TILE) {
+                    let first = start as isize + at as isize * row_step + column as isize * step;
+                    let line = &mut matrix[at * columns..(at + 1) * columns];
+                    let line = &mut line[column..columns.min(column + TILE)];
+                    line_of(from, first, step, line);
+                }
+            }
+            Ok(())
+        }) else {
+            unreachable!("nothing fails")
+        };
     }
 
     /// Divides the items into two halves, in C order. `None` for a single item.

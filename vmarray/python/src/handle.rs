@@ -32,6 +32,8 @@ pub struct Handle {
     pub options: Options,
     /// True if the array is on GPUs, whose kernels are faster than a copy to RAM.
     pub is_on_cards: bool,
+    /// True if the array is in RAM alone, which each thread reads in place.
+    pub is_in_ram: bool,
     /// True if Python stores the pages, in memory or by functions, or a file of another program.
     is_at_home: bool,
     /// True if the items are in a file or a store, so that a row costs a read of its bytes.
@@ -149,8 +151,8 @@ impl Handle {
             (elements, _) => elements?,
         };
         let is_on_cards = matches!(place, Place::Memory) && options.are_cards();
-        let is_at_home = matches!(place, Place::Home(_) | Place::File(..));
-        let handle = Self::of(unit, elements, options, is_on_cards, is_at_home);
+        let handle = Self::of(unit, elements, options, is_on_cards, place);
+        let is_at_home = handle.is_at_home;
         let forked = reader(unit, place).map(|reader| Arc::new(Owned::new(reader)));
         let reads_rows = is_at_home || matches!(place, Place::Create(..) | Place::Open(..));
         Ok(Arc::new(Self { forked, reads_rows, ..Arc::into_inner(handle).expect("the handle is new") }))
@@ -162,8 +164,10 @@ impl Handle {
         elements: Box<dyn Elements>,
         options: Options,
         is_on_cards: bool,
-        is_at_home: bool,
+        place: &Place,
     ) -> Arc<Self> {
+        let is_at_home = matches!(place, Place::Home(_) | Place::File(..));
+        let is_in_ram = matches!(place, Place::Memory) && options.are_in_ram();
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
         let process = process();
@@ -172,6 +176,7 @@ impl Handle {
             unit,
             options,
             is_on_cards,
+            is_in_ram,
             is_at_home,
             reads_rows: false,
             forked: None,

@@ -323,6 +323,11 @@ impl Options {
         self.page_bytes.is_none() && self.max_len.is_none() && !self.checksums
     }
 
+    /// True if all devices are RAM.
+    pub fn are_in_ram(&self) -> bool {
+        self.devices.iter().all(|device| device.info().kind == DeviceKind::HostMemory)
+    }
+
     /// True if all devices are GPUs.
     pub fn are_cards(&self) -> bool {
         self.devices.iter().all(|device| device.info().kind != DeviceKind::HostMemory)

@@ -16,10 +16,11 @@ ITEMS_MAX = 4096
 #: Python's classes of numbers.
 _NUMBERS = {bool, int, float, complex}
 #: Functions of the table `_names.NAMES` that are not computed here: they write to an operand, have results of any size,
-#: are arrays of NumPy, or differ from NumPy's.
+#: return arrays of NumPy, or differ from NumPy's.
 _OTHERS = """argpartition argsort array2string array_repr array_str bincount copyto einsum fill_diagonal flatnonzero
-    histogram isin kron nonzero outer pad partition place put put_along_axis putmask repeat resize save savetxt savez
-    savez_compressed sort tensordot tile unique_all unique_counts unique_inverse unique_values vander where"""
+    histogram isin kron nonzero outer pad partition percentile place put put_along_axis putmask quantile repeat
+    resize save savetxt savez savez_compressed sort tensordot tile unique_all unique_counts unique_inverse
+    unique_values vander where"""
 
 
 class _Many(Exception):  # noqa: N818

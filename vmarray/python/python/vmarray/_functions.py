@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from typing import Any
 
 import numpy as np
 
-from . import _array, _core, _dispatch, _ufuncs
+from . import _array, _core, _dispatch, _few, _layout, _ufuncs
 from ._array import Array
 
 
@@ -153,6 +154,10 @@ def _computed(
         found = ufunc(*inputs, casting=casting, **options)
         return tuple(map(np.asarray, found)) if ufunc.nout > 1 else (np.asarray(found),)
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
+    by = _layout.common(inputs, shape)
+    if by is not None:
+        inputs = tuple(_layout.arranged(one, by) if isinstance(one, Array) and one.ndim else one for one in inputs)
+        return tuple(_layout.arranged(one, _layout.inverse(by)) for one in _computed(ufunc, inputs, dtype, casting))
     types = _types(ufunc, inputs, dtype, casting)
     casts, gives = types[: ufunc.nin], types[ufunc.nin :]
     if ufunc is np.power and gives[0].kind == "f" and isinstance(inputs[0], Array) and np.size(inputs[1]) == 1:
@@ -160,6 +165,10 @@ def _computed(
         # of a power.
         if np.asarray(inputs[1]) == 0.5:
             return _computed(np.sqrt, (np.broadcast_to(inputs[0], shape).astype(gives[0], copy=False),), None)
+    is_on_cards = any(isinstance(one, Array) and one._core.is_on_cards for one in inputs)
+    if ufunc in _FAST and _few.ITEMS_MAX and not is_on_cards:
+        options = {"casting": casting} if dtype is None else {"casting": casting, "dtype": dtype}
+        return _ufuncs.by_pieces(functools.partial(ufunc, **options), list(inputs), shape, gives)
     if ufunc.nout == 1 and len(set(casts)) == 1 or ufunc.__name__.startswith("logical_"):
         name = ufunc.__name__
         if name.startswith("logical_"):
@@ -193,6 +202,8 @@ def _on_devices(
     return _ufuncs.applied(name, operands, casts, gives, shape)
 
 
+#: Functions that NumPy computes several times as fast in RAM as devices that are RAM.
+_FAST = {np.exp, np.exp2, np.expm1, np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tan, np.tanh}
 _COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
@@ -260,9 +271,19 @@ def reduced(
     keepdims: bool,
     initial: Any = None,
     where: Any = True,
+    before: Any = None,
 ) -> Any:
     """Reduces an array with NumPy, piece by piece. RAM must have room for the result. With a mask `where`, a function
-    without an identity, such as ``maximum``, needs an initial value."""
+    without an identity, such as ``maximum``, needs an initial value. `before` is a function of the items and the key of
+    a piece, which returns what is reduced."""
+    by = _layout.arrangement(array) if where is True and before is None and array.ndim > 1 else None
+    if by is not None:
+        axes = tuple(range(array.ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)
+        moved = tuple(by[0].index(one) for one in axes)
+        result = reduced(ufunc, _layout.arranged(array, by), moved, dtype, None, True, initial)
+        result = _layout.arranged(result, _layout.inverse(by))
+        result = result if keepdims else np.squeeze(result, axes)
+        return _dispatch.given_to(out, result if result.ndim else np.asarray(result)[()])
     mask = None if where is True else np.broadcast_to(where, array.shape)
     begin = {} if initial is None or ufunc.identity is not None else {"initial": initial}
     axes = _axes(array, axis)
@@ -278,10 +299,16 @@ def reduced(
         result = ufunc.reduce(np.asarray(array), axis=axes, dtype=dtype, keepdims=True, **options)
     else:
         result, is_begun = np.empty(shape, kind), np.zeros(shape, bool)
-        for block in _ufuncs.blocks(array.shape):
+
+        def one(block: Any) -> Any:
             options = begin if mask is None else begin | {"where": np.asarray(mask[block])}
-            part = ufunc.reduce(np.asarray(array[block]), axis=axes, dtype=dtype, keepdims=True, **options)
-            at = tuple(slice(None) if number in axes else one for number, one in enumerate(block))
+            part = np.asarray(array[block])
+            part = part if before is None else before(part, block)
+            return ufunc.reduce(part, axis=axes, dtype=dtype, keepdims=True, **options)
+
+        keys = [*_ufuncs.blocks(array.shape, _ufuncs.PIECE // 4)]
+        for block, part in zip(keys, _ufuncs.in_threads(one, keys)):
+            at = tuple(slice(None) if axis in axes else one for axis, one in enumerate(block))
             if is_begun[at].flat[0]:
                 part = ufunc(result[at], part)
             result[at], is_begun[at] = part, True
@@ -302,6 +329,7 @@ def summed(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, k
     several axes, and of items that are not numbers.
     """
     axes = _axes(array, axis)
+    array = array if axes is not None else _layout.stored(array)
     is_number = _ufuncs.is_computed(array.dtype)
     kind = np.add.reduce(np.empty(0, array.dtype), dtype=dtype).dtype if is_number else array.dtype
     if axes is not None and len(axes) == 1 and is_number and array.ndim > 1:
@@ -361,6 +389,7 @@ def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, kee
     if kind.kind != "f":
         raise _dispatch.NotOnDevices
     axes = _axes(array, axis)
+    array = array if axes is not None else _layout.stored(array)
     if axes is None and _ufuncs.is_computed(array.dtype) and kind.kind == "f":
         total, count = np.float64(array._core.reduce("float_sum")), array.size
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -382,9 +411,12 @@ def variance(
     kind = np.dtype(dtype) if dtype is not None else array.dtype if array.dtype.kind == "f" else np.dtype(float)
     if kind.kind != "f":
         raise _dispatch.NotOnDevices
+    axes = _axes(array, axis)
+    if axes is not None and not array._core.is_on_cards and array.size:
+        return _dispatch.given_to(out, _variance_along(array, axes, kind, ddof, keepdims))
+    array = array if axes is not None else _layout.stored(array)
     middle = mean(array, axis, float, None, True)
     wide = array.astype(float, copy=False) - (middle if isinstance(middle, Array) else np.asarray(middle))
-    axes = _axes(array, axis)
     total = summed(np.square(wide), axis, float, None, keepdims)
     count = array.size if axes is None else int(np.prod([array.shape[one] for one in axes]))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -393,6 +425,26 @@ def variance(
         out[...] = np.asarray(result)
         return out
     return result
+
+
+def _variance_along(array: Array, axes: tuple[Any, ...], kind: np.dtype[Any], ddof: float, keepdims: bool) -> Any:
+    """The variances along axes, by NumPy, piece by piece: the items are read twice, and nothing is stored."""
+    by = _layout.arrangement(array)
+    array = array if by is None else _layout.arranged(array, by)
+    own = axes if by is None else tuple(by[0].index(one) for one in axes)
+    middle = np.asarray(mean(array, own, float, None, True))
+
+    def apart(part: Any, key: Any) -> Any:
+        at = tuple(slice(None) if axis in own else one for axis, one in enumerate(key))
+        return np.square(part - middle[at])
+
+    total = reduced(np.add, array, own, float, None, True, before=apart)
+    count = math.prod(array.shape[one] for one in own)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result = np.true_divide(total, np.float64(max(0, count - ddof))).astype(kind)
+    result = result if by is None else _layout.arranged(result, _layout.inverse(by))
+    result = result if keepdims else np.squeeze(result, axes)
+    return result if result.ndim else np.asarray(result)[()]
 
 
 def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -406,7 +458,11 @@ def extreme(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, ke
             if found is not None:
                 return _kept(found, array, axes[0], out, keepdims)
         return reduced(ufunc, array, axis, None, out, keepdims)
-    found = _extreme("min" if ufunc is np.minimum else "max", array)
+    which = "min" if ufunc is np.minimum else "max"
+    found = _extreme(which, _layout.stored(array))
+    if found is not None and not found[1] and array.dtype.kind == "f":
+        # The first zero in the order of the items has the sign of the result.
+        found = _extreme(which, array)
     if found is None:
         name = ufunc.__name__
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
@@ -454,16 +510,20 @@ def lines(function: Any, array: Array, axis: int, dtype: Any, keepdims: bool = T
     """
     own = axis_of(axis, array.ndim)
     kept = tuple(extent for number, extent in enumerate(array.shape) if number != own)
-    result = None
     # Process blocks of several whole lines, because NumPy needs whole lines.
-    for block in _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // max(1, array.shape[own]))):
-        key = (*block[:own], slice(None), *block[own:])
-        part = function(np.asarray(array[key]), own)
-        if result is None:
-            shape = (*kept[:own], part.shape[own], *kept[own:])
-            result = _array._result(shape, dtype, **_array._options_like(array))
-        result[key] = part
-    if result is None:
+    blocks = _ufuncs.blocks(kept, max(1, _ufuncs.PIECE // 4 // max(1, array.shape[own])))
+    keys = [(*block[:own], slice(None), *block[own:]) for block in blocks]
+    if keys:
+        part = function(np.asarray(array[keys[0]]), own)
+        shape = (*kept[:own], part.shape[own], *kept[own:])
+        result = _array._result(shape, dtype, **_array._options_like(array))
+        result[keys[0]] = part
+
+        def one(key: Any) -> None:
+            result[key] = function(np.asarray(array[key]), own)
+
+        _ufuncs.in_threads(one, keys[1:])
+    else:
         given = function(np.empty(array.shape, array.dtype), own)
         result = _array.asarray(given.astype(dtype, copy=False), **_array._options_like(array))
     if not keepdims:
@@ -480,6 +540,7 @@ def truth(ufunc: np.ufunc, array: Array, axis: Any = None, out: Any = None, keep
     """
     if _axes(array, axis) is not None or not _ufuncs.is_computed(array.dtype):
         return reduced(ufunc, array, axis, None, out, keepdims)
+    array = _layout.stored(array)
     if ufunc is np.logical_or:
         value = array._core.reduce("first") is not None
     else:
@@ -533,7 +594,7 @@ def _masked_variance(
 def count_nonzero(array: Array, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Like ``numpy.count_nonzero``."""
     if axis is None and _ufuncs.is_computed(array.dtype):
-        count = array._core.reduce("count")
+        count = _layout.stored(array)._core.reduce("count")
         return _given(count, np.intp, array, None, True) if keepdims else count
     return summed(array != np.zeros((), array.dtype), axis, np.intp, None, keepdims)
 
@@ -553,6 +614,10 @@ def where_of(condition: Any, *values: Any) -> Any:
     other = np.zeros((), dtype)
     inputs = (condition, *(np.where(True, one, other) if type(one) is int else one for one in values))
     shape = np.broadcast_shapes(*(np.shape(one) for one in inputs))
+    by = _layout.common(inputs, shape)
+    if by is not None:
+        inputs = tuple(_layout.arranged(one, by) if isinstance(one, Array) and one.ndim else one for one in inputs)
+        return _layout.arranged(where_of(*inputs), _layout.inverse(by))
     core = _on_devices("where", inputs, (np.dtype(bool), dtype, dtype), dtype, shape)
     if core is not None:
         return Array._of(core)

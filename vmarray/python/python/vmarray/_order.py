@@ -461,7 +461,7 @@ def quantile(
         return lines(
             lambda part, own: np.quantile(part, q, own, method=method, keepdims=True), array, axis, kind, keepdims
         )
-    if is_small(array):
+    if is_small(array, function=np.quantile):
         return np.quantile(np.asarray(array), q, method=method, keepdims=keepdims)
     whole = np.quantile(np.zeros(2, array.dtype), q, method=method)
     if array.dtype.kind == "f" and array._core.reduce("first_nan") is not None:
@@ -601,6 +601,7 @@ class UniqueInverse(NamedTuple):
 MOVES: dict[Any, Any] = {np.take: take, np.argsort: argsort}
 #: Functions that NumPy computes sooner than devices if there are few bytes.
 SEARCHES = {np.sort, np.take, np.argsort, np.searchsorted, np.unique, np.median}
+SEARCHES |= {np.flatnonzero, np.nonzero}
 #: Functions that compute.
 FUNCTIONS: dict[Any, Any] = {
     np.searchsorted: searchsorted,

@@ -4,7 +4,10 @@ piece by piece.
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextvars
 import functools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +17,8 @@ from . import _core
 
 #: Number of items that NumPy processes at once.
 PIECE = 1 << 20
+#: The most threads that compute pieces at once.
+_CORES = min(os.cpu_count() or 1, 16)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -70,6 +75,20 @@ def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...
             yield (*at, slice(start, min(start + step, shape[split - 1])), *rest)
 
 
+def in_threads(work: Callable[[Any], Any], keys: list[Any]) -> list[Any]:
+    """The results of a function for each key, in order, computed on all cores. NumPy releases Python's lock while it
+    computes."""
+    if len(keys) < 2 or _CORES < 2:
+        return [work(key) for key in keys]
+    # Each thread has the settings of this one, such as NumPy's `errstate`.
+    contexts = [contextvars.copy_context() for _ in keys]
+    pool = concurrent.futures.ThreadPoolExecutor(min(_CORES, len(keys)))
+    try:
+        return list(pool.map(lambda context, key: context.run(work, key), contexts, keys))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _in_ram(number: Any) -> Any:
     return np.asarray(number) if hasattr(number, "_core") else number
 
@@ -91,11 +110,14 @@ def by_pieces(
     if 0 in shape:
         # First call NumPy without items, so that it raises its errors even for an empty result.
         function(*map(_few, wide))
-    for block in blocks(shape):
+
+    def work(block: Any) -> None:
         parts = [one if np.ndim(one) == 0 else np.asarray(one[block]) for one in wide]
         given = function(*parts)
         for result, part in zip(results, given if isinstance(given, tuple) else (given,)):
             result[block] = part
+
+    in_threads(work, [*blocks(shape, PIECE // 4)])
     return results
 
 
