@@ -105,6 +105,8 @@ fn check(sh: &Shell, args: &Args) -> Result<Outcome> {
         cmd!(sh, "{python} -m ruff check --quiet vmarray/python").run()?;
         let _examples = args.sample.then(|| sh.push_env("VMARRAY_PYTHON_EXAMPLES", EXAMPLES_OF_SAMPLE));
         // Run in the tests' folder, so that Python does not import from the sources in the parent folder.
+        let _bounds = [("VMARRAY_BOUNDS_MIB", "4096"), ("VMARRAY_BOUNDS_CACHE_MIB", "64")]
+            .map(|(name, mib)| (!args.sample).then(|| sh.push_env(name, mib)));
         let _folder = sh.push_dir("vmarray/python/tests");
         tests(sh, &python)?;
         if tested.len() + 1 == pythons.len() && programs > 0 {

@@ -21,7 +21,7 @@ use crate::tier::{Cards, Tier, Tiered};
 use backend_host::parts::{Engine, Passage, Storage, default_threads, system};
 
 /// Approximate size of the cache of pages for partial reads, in bytes.
-const RECENT_BYTES: usize = 64 << 20;
+const RECENT_BYTES: usize = 32 << 20;
 const RECENT_MAX: usize = 256;
 
 /// A store of pages that the program implements: its methods read and write one page in each call. Examples
@@ -166,7 +166,7 @@ impl Backing for FileSection {
 ///
 /// # Cost
 ///
-/// The device reads and writes whole pages. For partial accesses (kernels, gathers) it caches up to 64 MiB of
+/// The device reads and writes whole pages. For partial accesses (kernels, gathers) it caches up to 32 MiB of
 /// pages, or one page for each thread if that is more. Accesses to whole pages copy them at most once. If the
 /// backing has a [section of a file](Backing::file_section), the device reads and writes only the requested
 /// bytes, and caches none.

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | NumPy's `.npy` | [`npy`] |
 //! | raw elements | [`raw`] |
+//! | safetensors, with that feature | [`safetensors`](https://docs.rs/vmarray-formats/latest/vmarray_formats) |
 //! | Zarr, with the feature `zarr` | [`zarr`](https://docs.rs/vmarray-formats/latest/vmarray_formats/zarr) |
 //!
 //! The crate writes any view to a file, and reads a file into any view. Views are arrays and
 //! [`Source`](vmarray::Source)s of one dimension or several, tiled or not, and their sections. Neither the
 //! file nor the array has to fit into RAM: several threads each copy one [piece](FileOptions::piece_bytes) at
-//! a time.
+//! a time. With the feature `in-place`, an array can also work on the elements of an `.npy` file in place;
+//! for raw files, `vmarray` has `FileSection`.
 //!
 //! ```
 //! use vmarray::prelude::*;
@@ -38,6 +40,7 @@
 // - `views` defines the arrays and sections that exports read and imports write.
 // - `pieces` divides a view into boxes in file order, and copies the boxes on several threads.
 // - `data_type` compares types of files and elements, and determines byte swaps.
+// - `in_place` builds arrays over the elements of a file.
 // - `files` writes a file under a temporary name, and renames the complete file.
 // - `zarr/stored` reads the description of a Zarr array; `zarr/bounded` limits the length of decoded chunks.
 // - `zarr/location` is the location of a Zarr store: a folder (`zarr/folder`) or a server (`zarr/objects`).
@@ -47,10 +50,14 @@ mod data_type;
 mod elements;
 mod error;
 mod files;
+#[cfg(feature = "in-place")]
+mod in_place;
 pub mod npy;
 mod options;
 mod pieces;
 pub mod raw;
+#[cfg(feature = "safetensors")]
+pub mod safetensors;
 mod views;
 #[cfg(feature = "zarr")]
 pub mod zarr;

@@ -160,6 +160,50 @@ impl NpyFile {
         self.header.of.to_string()
     }
 
+    /// Builds an array whose elements stay in the file. `settings` configures the array, for example its
+    /// cache. If the array's elements are arrays `[T; K]`, their axes are the last axes of the file.
+    ///
+    /// Needs the feature `in-place`.
+    ///
+    /// # Errors
+    /// [`ElementMismatch`](Error::ElementMismatch), [`RankMismatch`](Error::RankMismatch);
+    /// [`Unsupported`](Error::Unsupported) for files in another byte order, or in Fortran order with several
+    /// axes; [`Array`](Error::Array) for errors of the array, such as a file in use. If another program
+    /// shortens the file, later accesses return errors.
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// use vmarray::prelude::*;
+    /// use vmarray::store::FileAccess;
+    /// use vmarray_formats::{FileOptions, npy::{self, NpyFile}};
+    /// let path = std::env::temp_dir().join(format!("in place {}.npy", std::process::id()));
+    /// npy::write(&path, &NdArray::<u16, 2>::new([30, 40])?, FileOptions::new())?;
+    ///
+    /// let image: NdArray<u16, 2> = NpyFile::open(&path)?.into_array(FileAccess::ReadWrite, |image| image)?;
+    /// image.set([3, 4], 7)?;
+    /// image.elements().sync()?;
+    /// drop(image);
+    /// let rows: NdArray<[u16; 40], 1> = NpyFile::open(&path)?.into_array(FileAccess::ReadOnly, |rows| rows)?;
+    /// assert_eq!(rows.get([3])?[4], 7);
+    /// # drop(rows);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "in-place")]
+    pub fn into_array<T: vmarray::Element + KernelType, const N: usize>(
+        self,
+        access: vmarray::store::FileAccess,
+        settings: impl FnOnce(vmarray::Builder<T, vmarray::AnyDevice>) -> vmarray::Builder<T, vmarray::AnyDevice>,
+    ) -> Result<vmarray::NdArray<T, N>> {
+        let Header { of, is_first_fastest, shape, offset } = &self.header;
+        if *is_first_fastest && shape.len() > 1 {
+            let what = "it is in Fortran order, in which no array can use it in place; read it into an array";
+            return Err(Error::unsupported(&self.path, what));
+        }
+        crate::in_place::StoredElements { path: &self.path, offset: *offset, of, shape }
+            .into_array(access, settings)
+    }
+
     /// Reads all elements into a view. The view must have the shape and the element type of the file.
     ///
     /// Blocks; several threads copy elements in [pieces](FileOptions::piece_bytes). For a file in Fortran

@@ -21,6 +21,7 @@ from conftest import RECORD, same
 
 def test_examples_of_the_documentation():
     names = ["", "._array", "._kernel", "._order", "._progress", "._ragged", "._sets", "._shapes", ".array_api", ".random"]
+    names += ["._arrow", "._mapped"] + [".xarray"] * bool(importlib.util.find_spec("xarray"))
     names += ["._files"] * bool(importlib.util.find_spec("zarr"))
     names += [".dask"] * all(map(importlib.util.find_spec, ("dask", "zarr")))
     for name in names:
@@ -28,9 +29,10 @@ def test_examples_of_the_documentation():
         assert (result.failed, result.attempted > 1) == (0, True), name
 
 
-@pytest.mark.parametrize("name", ["README.md", "GUIDE.md"])
+@pytest.mark.parametrize("name", ["README.md", "GUIDE.md", "TEN_MINUTES.md"])
 def test_the_documents(name):
     pytest.importorskip("zarr")
+    pytest.importorskip("pyarrow")
     pytest.importorskip("dask.array")
     document = os.path.join(os.path.dirname(__file__), "..", name)
     result = doctest.testfile(document, module_relative=False)

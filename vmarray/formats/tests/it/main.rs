@@ -2,6 +2,8 @@
 
 mod common;
 mod damaged;
+#[cfg(feature = "safetensors")]
+mod in_place;
 mod npy;
 #[cfg(all(feature = "zarr", feature = "half", feature = "num-complex"))]
 mod python;

@@ -17,7 +17,7 @@ from . import _array, _core, _mapped, _ufuncs
 from ._array import Array
 
 #: Bytes of a file that each thread copies at once.
-_PIECE = 8 << 20
+_PIECE = 4 << 20
 #: Threads that copy; the time is spent in the system and in compression.
 _THREADS = min(8, 2 * (os.cpu_count() or 1))
 

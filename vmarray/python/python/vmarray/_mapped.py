@@ -81,8 +81,8 @@ def memmap(
     >>> import os, tempfile, numpy as np, vmarray as vm
     >>> path = os.path.join(tempfile.mkdtemp(), "tokens.bin")
     >>> np.arange(1000, dtype="u2").tofile(path)
-    >>> tokens = vm.memmap(path, "u2", "r")
-    >>> tokens[[3, 999]], int(tokens.max())
+    >>> with vm.memmap(path, "u2", "r") as tokens:
+    ...     tokens[[3, 999]], int(tokens.max())
     (array([  3, 999], dtype=uint16), 999)
     >>> with vm.memmap(path, "u2", "r+", offset=200, shape=(10, 10)) as part:
     ...     part[0] = 7
@@ -315,11 +315,10 @@ class SafeTensors(Mapping[str, Array]):
 
     Examples
     --------
-    >>> import json, os, tempfile, numpy as np, vmarray as vm
-    >>> path = os.path.join(tempfile.mkdtemp(), "a.safetensors")
+    >>> import json, pathlib, tempfile, numpy as np, vmarray as vm
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "a.safetensors")
     >>> header = json.dumps({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}).encode()
-    >>> with open(path, "wb") as file:
-    ...     _ = file.write(len(header).to_bytes(8, "little") + header + np.arange(4, dtype="f4").tobytes())
+    >>> _ = path.write_bytes(len(header).to_bytes(8, "little") + header + np.arange(4, dtype="f4").tobytes())
     >>> tensors = vm.open(path)
     >>> [*tensors], tensors["w"][1]
     (['w'], Array([2., 3.], dtype=float32))
