@@ -209,7 +209,7 @@ def main() -> None:
     threads = os.cpu_count() or 1
     if numba is not None:
         numba.set_num_threads(threads)
-    lines, worst = [], []
+    lines, worst, load = [], [], os.getloadavg()[0]
     for name in given.names or [*STREAMS, *COMPUTES]:
         cells = {}
         for layout in LAYOUTS:
@@ -227,7 +227,7 @@ def main() -> None:
         head, tail = text[: text.index("<!-- table -->")], text[text.index("<!-- end -->") :]
         versions = f"numba {numba.__version__}" if numba is not None else "no numba"
         when = f"{datetime.date.today()}, {threads} cores, {given.items:,} items, {platform.python_version()}"
-        head += f"<!-- table -->\n{when}, NumPy {np.__version__}, {versions}.\n\n"
+        head += f"<!-- table -->\n{when}, NumPy {np.__version__}, {versions}; load at the start {load:.1f}.\n\n"
         head += f"| function | faster peer | ms | {' | '.join(LAYOUTS)} |\n|---|---|---|---|---|---|---|\n"
         TABLE.write_text(head + "\n".join(lines) + "\n" + tail)
 

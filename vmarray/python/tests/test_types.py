@@ -2,6 +2,9 @@
 
 import importlib.util
 import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -16,3 +19,13 @@ def test_types(tmp_path):
     for what in (["-p", "vmarray"], [os.path.join(folder, "typed_usage.py")]):
         output, errors, code = api.run([*given, *what])
         assert code == 0, output + errors
+
+
+def test_types_by_pyright(tmp_path):
+    if importlib.util.find_spec("pyright") is None:
+        pytest.skip("pyright is not there; it installs itself from npm")
+    shutil.copy(os.path.join(os.path.dirname(__file__), "typed_usage.py"), tmp_path)
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 #: The progress callback of this thread or task.
 CALLBACK: contextvars.ContextVar[Callable[[int, int], Any] | None] = contextvars.ContextVar("CALLBACK", default=None)
 
 
+class Bar(Protocol):
+    """A progress bar like ``tqdm``."""
+
+    def reset(self, total: int) -> object: ...
+
+    def update(self, n: int) -> object: ...
+
+
 @contextlib.contextmanager
-def progress(callback: Any) -> Iterator[None]:
+def progress(callback: Callable[[int, int], object] | Bar) -> Iterator[None]:
     """Reports the progress of all sorts in a ``with`` block: of `sort`, `argsort`, `unique`, `group_by` and others.
 
     Parameters
@@ -42,7 +50,7 @@ def progress(callback: Any) -> Iterator[None]:
         CALLBACK.reset(token)
 
 
-def _of_bar(bar: Any) -> Callable[[int, int], None]:
+def _of_bar(bar: Bar) -> Callable[[int, int], None]:
     last: tuple[int, int] | None = None
 
     def report(done: int, total: int) -> None:

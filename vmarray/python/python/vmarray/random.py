@@ -153,7 +153,7 @@ class Generator:
         return self._normal(float(loc), float(scale), size, np.dtype(float))
 
     def _normal(self, loc: float, scale: float, size: Any, kind: np.dtype[Any]) -> Any:
-        def make(one: Array, other: Array) -> Array:
+        def make(one: Array, other: Array) -> Any:
             # Subtract from 1, so that the argument of the logarithm is never 0.
             radius = np.sqrt(np.log(1.0 - _unit(one)) * -2.0)
             return (radius * np.cos(_unit(other) * (2 * np.pi)) * scale + loc).astype(kind)
