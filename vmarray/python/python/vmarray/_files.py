@@ -205,12 +205,15 @@ def _load_tiff(path: Any, name: Any, progress: Any, options: dict[str, Any]) -> 
             with _mapped.memmap(path, dtype, "r", series.dataoffset, shape, cache_bytes=_SOURCE_CACHE) as source:
                 return _loaded(_Converted(source, native), _pieces(source), progress, options)
         array = _array.empty(series.shape, series.dtype.newbyteorder("="), **options)
-        rows = array.reshape(len(series.pages), -1)
+        rows, lock = array.reshape(len(series.pages), -1), threading.Lock()
 
         def work(number: int) -> int:
-            page = series.pages[number]
-            if page is not None:
-                rows[number] = page.asarray().reshape(-1)
+            # All threads share the position of the file. tifffile itself decodes a page on several threads.
+            with lock:
+                page = series.pages[number]
+                items = None if page is None else page.asarray().reshape(-1)
+            if items is not None:
+                rows[number] = items
             return rows.nbytes // len(rows)
 
         _in_parallel(work, range(len(series.pages)), array.nbytes, progress)
