@@ -77,7 +77,7 @@ pub mod views {
     pub use crate::ops::paged::{PagedView, PagedViewMut};
     pub use crate::ops::query::{Query, QueryMut, Select};
     pub use crate::ops::scan::Scan;
-    pub use crate::ops::sort::{Sort, SortKey};
+    pub use crate::ops::sort::{Sort, SortKey, SortPlan};
     pub use crate::ops::view::{
         Linear, Section, SectionMut, Shape, SharedSection, Store, StoreMut, View, ViewMut,
     };

@@ -28,7 +28,7 @@ const SAMPLE: [&str; 10] = [
 /// memory accesses, or need more stack without optimisation.
 const NOT_IN_SAMPLE: &str = "test(array::large_element::) | test(profile::) | test(discovery::) \
                              | test(evict::) \
-                             | test(card_model::) | test(on_devices::) | test(sources::sort::)";
+                             | test(sort::tests::) | test(on_devices::) | test(sources::sort::)";
 /// The tests that take more than ten seconds with the sanitizer.
 const LONG: &str = "of_equal_indices|blocks_cover|kernels_that_read_slots";
 /// The number of cases of each random test in a sample, by default.

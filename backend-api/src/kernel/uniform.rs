@@ -1,6 +1,6 @@
 //! Uniformity analysis of kernels: refuses barriers that only some items (threads) of a group may reach.
 
-use super::{Body, Builtin, Op, SubgroupOp};
+use super::{Body, Builtin, Op, Place, Space, SubgroupOp};
 use crate::{Error, ErrorKind, Result};
 
 /// Refuses a body in which items of a group may take different paths to a `Barrier` or `Subgroup` operation.
@@ -89,6 +89,8 @@ struct Flow<'a> {
     until: Option<usize>,
     /// For each operation, by number: true if the items reach it (or a loop's body) only together.
     common: Vec<bool>,
+    /// For each operation, by number: true if it loads from [unchanging](SteadyLoads) group memory.
+    steady: Vec<bool>,
     fault: Option<usize>,
 }
 
@@ -108,6 +110,7 @@ impl<'a> Flow<'a> {
             labels: Vec::new(),
             until: None,
             common: vec![false; operations],
+            steady: SteadyLoads::of(body),
             fault: None,
         };
         while std::mem::take(&mut flow.changed) {
@@ -161,15 +164,16 @@ impl<'a> Flow<'a> {
             _ => {}
         }
         if let Some(to) = op.written()
-            && (alone || self.gives_different(op, differs))
+            && (alone || self.gives_different(op, site, differs))
         {
             Self::set(&mut self.varying, to.at(), &mut self.changed);
         }
     }
 
     /// Returns true if an operation may write different values in the items of a group.
-    fn gives_different(&self, op: &Op, differs: bool) -> bool {
+    fn gives_different(&self, op: &Op, site: usize, differs: bool) -> bool {
         match op {
+            Op::Get { .. } if self.steady[site] => differs,
             Op::Builtin { what, .. } => !matches!(what, Builtin::Group | Builtin::Groups),
             Op::Load { .. }
             | Op::Get { .. }
@@ -191,12 +195,71 @@ impl<'a> Flow<'a> {
     }
 }
 
+/// Finds loads from group memory between two barriers, if no item writes the array between them. They give
+/// all items the same value, even if the kernel has data races elsewhere, so a barrier may depend on it.
+struct SteadyLoads<'a> {
+    body: &'a Body,
+    steady: Vec<bool>,
+}
+
+impl<'a> SteadyLoads<'a> {
+    /// Returns true for each of these loads, by the number of its operation.
+    fn of(body: &'a Body) -> Vec<bool> {
+        let mut loads = Self { body, steady: Vec::new() };
+        loads.list(&body.code, None);
+        loads.steady
+    }
+
+    /// Adds the operations of a list. `between` are the operations between the barriers around the list.
+    fn list(&mut self, code: &'a [Op], between: Option<&'a [Op]>) {
+        let mut parts = code.split(|op| matches!(op, Op::Barrier)).peekable();
+        let mut is_first = true;
+        while let Some(part) = parts.next() {
+            let is_last = parts.peek().is_none();
+            let between = match (is_first, is_last) {
+                (true, true) => between,
+                (false, false) => Some(part),
+                _ => None,
+            };
+            part.iter().for_each(|op| self.op(op, between));
+            if !is_last {
+                self.steady.push(false);
+            }
+            is_first = false;
+        }
+    }
+
+    fn op(&mut self, op: &'a Op, between: Option<&'a [Op]>) {
+        let is_steady = match *op {
+            Op::Get { array, .. } if self.body.arrays[usize::from(array)].space == Space::Group => {
+                between.is_some_and(|code| !code.iter().any(|op| writes(op, array)))
+            }
+            _ => false,
+        };
+        self.steady.push(is_steady);
+        let between = between.filter(|_| !has_barrier(op));
+        op.within().into_iter().for_each(|code| self.list(code, between));
+    }
+}
+
+fn has_barrier(op: &Op) -> bool {
+    matches!(op, Op::Barrier) || op.within().into_iter().flatten().any(has_barrier)
+}
+
+fn writes(op: &Op, to: u16) -> bool {
+    let is_written = match *op {
+        Op::Put { array, .. } | Op::Atomic { place: Place::Array { array, .. }, .. } => array == to,
+        _ => false,
+    };
+    is_written || op.within().into_iter().flatten().any(|op| writes(op, to))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{Binary, Reg, Type};
+    use super::super::{ArrayDecl, Binary, Reg, Type};
     use super::*;
 
-    /// Registers: 0 a varying bool, 1 a uniform bool, 2 and 3 `U64`, 4 another bool; then the code.
+    /// Registers: 0 a varying bool, 1 a uniform bool, 2 and 3 `U64`, 4 another bool, 5 `U64`.
     fn verify(group_len: u32, code: Vec<Op>) -> Result<()> {
         let mut all = vec![
             Op::Builtin { to: Reg(2), what: Builtin::InGroup },
@@ -206,8 +269,9 @@ mod tests {
             Op::Copy { to: Reg(4), of: Reg(1) },
         ];
         all.extend(code);
-        let registers = vec![Type::Bool, Type::Bool, Type::U64, Type::U64, Type::Bool];
-        Body { registers, group_len: Some(group_len), code: all, ..Body::default() }.verify()
+        let registers = vec![Type::Bool, Type::Bool, Type::U64, Type::U64, Type::Bool, Type::U64];
+        let arrays = vec![ArrayDecl { space: Space::Group, of: Type::U64, len: 2 }];
+        Body { registers, arrays, group_len: Some(group_len), code: all, ..Body::default() }.verify()
     }
 
     fn on(when: u32, then: Vec<Op>) -> Op {
@@ -253,6 +317,26 @@ mod tests {
             body: vec![on(4, vec![Op::Barrier]), Op::Copy { to: Reg(4), of: Reg(0) }, on(1, vec![LEAVE])],
         };
         assert!(verify(64, vec![late]).is_err());
+    }
+
+    #[test]
+    fn loads_between_barriers_are_uniform() {
+        let put = || Op::Put { array: 0, at: Reg(3), value: Reg(2) };
+        let get = |at| Op::Get { to: Reg(5), array: 0, at: Reg(at) };
+        let differs = || Op::Binary { op: Binary::Ne, to: Reg(4), left: Reg(5), right: Reg(3) };
+        let turns = |body: Vec<Op>| {
+            let after = [differs(), on(4, vec![LEAVE])];
+            verify(64, vec![Op::Loop { body: body.into_iter().chain(after).collect() }])
+        };
+        let within = |op| Op::Block { body: vec![op] };
+        assert!(turns(vec![put(), Op::Barrier, get(3), Op::Barrier]).is_ok());
+        assert!(turns(vec![put(), Op::Barrier, within(get(3)), Op::Barrier]).is_ok());
+        assert!(turns(vec![put(), Op::Barrier, get(2), Op::Barrier]).is_err(), "the index varies");
+        assert!(turns(vec![put(), Op::Barrier, get(3)]).is_err(), "the next iteration may write first");
+        assert!(turns(vec![put(), get(3), Op::Barrier]).is_err());
+        assert!(turns(vec![Op::Barrier, get(3), within(put()), Op::Barrier]).is_err());
+        let block = |body| Op::Block { body };
+        assert!(turns(vec![Op::Barrier, block(vec![get(3), Op::Barrier, put()]), Op::Barrier]).is_err());
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //!
 //! The group's length must be a multiple of 32 items. `parts` is group (shared) memory for the call, with one
 //! element for every 32 items; a kernel can use this memory again after the call. Items beyond the end of the
-//! result array also contribute their values.
+//! result array also contribute their values. The results of [`sum`], [`min`], [`max`] and [`broadcast`] are
+//! uniform (equal for all items), so loops and branches that depend on them may contain barriers.
 //!
 //! ```
 //! use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};
@@ -62,6 +63,31 @@ fn min_of<T: KernelNumber>(a: T, b: T) -> T {
 #[kernel(crate = crate)]
 fn max_of<T: KernelNumber>(a: T, b: T) -> T {
     a.max(b)
+}
+
+/// Returns the value of `x` of the item `from` of the group. `parts` needs only one element.
+///
+/// ```
+/// use vmarray_kernel::{At, Group, Own, group, kernel, run_on_host};
+///
+/// #[kernel(crate = vmarray_kernel, group = 32)]
+/// fn third(at: At<1>, parts: &Group<u32, 1>, x: &mut Own<u32>) {
+///     x.set(group::broadcast(at, parts, x.get(), 2));
+/// }
+/// let mut x: Vec<u32> = (0..32).collect();
+/// run_on_host::<third>(0..32, ((), (), &mut x))?;
+/// assert_eq!(x, [2; 32]);
+/// # Ok::<_, vmarray_kernel::OutOfBounds>(())
+/// ```
+#[kernel(crate = crate)]
+pub fn broadcast<T: KernelNumber, const W: usize>(at: At<1>, parts: &Group<T, W>, x: T, from: usize) -> T {
+    if at.in_group() == from {
+        parts.set(0, x);
+    }
+    barrier();
+    let value = parts[0];
+    barrier();
+    value
 }
 
 /// Returns the sum of `x` over the group's threads up to and including this one; `parts` is scratch memory.

@@ -20,8 +20,10 @@ use self::keys::KeyOrdering;
 use self::section::section;
 use crate::array::VirtualArray;
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::sort::SortKey;
-use crate::ops::view::{Linear, Shape as _, Store, View, ViewMut};
+use crate::ops::executor::Operand;
+use crate::ops::sealed::INTERNAL;
+use crate::ops::sort::{SortKey, sort_with_values};
+use crate::ops::view::{Linear, Shape as _, Store, StoreMut as _, View, ViewMut};
 
 pub use groups::{Groupable, Groups};
 pub use keys::{Descending, SingleKey, SortBy};
@@ -328,8 +330,9 @@ pub trait Order<'a>: View<'a, Shape = Linear, Index = usize> {
 
 impl<'a, V: View<'a, Shape = Linear, Index = usize>> Order<'a> for V {}
 
-/// Sorts of elements by keys, for linear views (not boxes). [`Sort::sort`](crate::views::Sort::sort) sorts
-/// numbers without keys. `use vmarray::prelude::*` brings the trait into scope.
+/// Sorts of elements by keys, and of keys with values, for linear views (not boxes).
+/// [`Sort::sort`](crate::views::Sort::sort) sorts numbers alone. `use vmarray::prelude::*` brings the trait
+/// into scope.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -355,6 +358,49 @@ pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
         let range = self.parts().1.checked(bounds)?;
         let of = section(self, range.clone())?;
         self.copy_from(range.start, &KeyOrdering::by(of, &keys)?.take_from(of)?)
+    }
+
+    /// Sorts the elements of a range as [`sort`](crate::views::Sort::sort) does, and applies the same
+    /// permutation to `values`. The first value belongs to the first element of the range. The sort is
+    /// stable: equal elements keep their order, and so do their values.
+    ///
+    /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes in the passes of the sort
+    /// under these conditions:
+    ///
+    /// - Both arrays are on the same devices, with as much additional memory as elements and values.
+    /// - With several channels, both arrays have the same page length. The starts of both ranges differ by a
+    ///   multiple of the page length times the number of channels.
+    ///
+    /// GPUs move values of other lengths by sorted positions, with memory for another copy of elements and
+    /// values. In all other cases values pass through RAM.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let ages = VirtualArray::<u8>::new(4)?;
+    /// let names = VirtualArray::<[u8; 3]>::new(4)?;
+    /// ages.write(0, &[51, 8, 51, 30])?;
+    /// names.write(0, &[*b"Eve", *b"Tim", *b"Ada", *b"Bob"])?;
+    /// ages.sort_with(.., &names)?;
+    /// assert_eq!(ages.to_vec(..)?, [8, 30, 51, 51]);
+    /// assert_eq!(names.to_vec(..)?, [*b"Tim", *b"Bob", *b"Eve", *b"Ada"]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`sort`](crate::views::Sort::sort), for the elements and for the values;
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless there is a value for each element;
+    /// [`KernelOverlap`](ErrorKind::KernelOverlap) if elements and values overlap.
+    fn sort_with<'v, V>(self, bounds: impl RangeBounds<usize>, values: V) -> Result<()>
+    where
+        Self::Element: SortKey,
+        V: ViewMut<'v> + View<'v, Shape = Linear, Index = usize>,
+    {
+        if !matches!(size_of::<V::Element>(), 4 | 8) && keys::sort_by_position(self, &bounds, values)? {
+            return Ok(());
+        }
+        let (store, shape) = values.parts();
+        let target = store.as_target(INTERNAL);
+        sort_with_values(self, bounds, (Operand::changed(target, shape.start), values.len()))
     }
 
     /// Shuffles the elements of a range, by a sort with random keys of 64 bits. All orders are equally

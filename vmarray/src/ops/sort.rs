@@ -1,7 +1,5 @@
 //! Sorts of numbers: in the memory of the devices that store the elements if possible, otherwise in RAM.
 
-#[cfg(test)]
-pub(crate) mod card_model;
 #[forbid(unsafe_code)]
 mod external;
 mod external_merge;
@@ -15,7 +13,10 @@ mod on_devices;
 mod on_host;
 #[forbid(unsafe_code)]
 mod onesweep;
+mod plan;
 mod ram_in_place;
+#[cfg(test)]
+pub(crate) mod tests;
 mod view;
 
 use std::cell::Cell;
@@ -24,8 +25,6 @@ use std::sync::Arc;
 
 use backend_api::Device;
 
-#[cfg(test)]
-pub(crate) use self::card_model::CardModel;
 use self::external::ExternalPlan;
 pub(crate) use self::external_merge::bytes_in_ram;
 pub(crate) use self::kernels::{HAS_CARRIES, IS_EXCLUSIVE, LOOK_BACK_TILE, SUMS_ONLY, scan_kernel};
@@ -37,7 +36,11 @@ pub(crate) use self::on_devices::of_each;
 use self::on_devices::sort_on_devices;
 pub(crate) use self::on_host::{sort as sort_in_ram, sort_pairs as sort_pairs_in_ram};
 pub(crate) use self::onesweep::is_unsupported;
+pub use self::plan::SortPlan;
+#[cfg(test)]
+pub(crate) use self::tests::InterpretedGpu;
 pub use self::view::Sort;
+pub(crate) use self::view::{check_values, sort_with_values};
 use crate::base::error::Result;
 use crate::ops::executor::{DeviceOutcome, Operand, ResultStore};
 use crate::ops::view::{INTERNAL, StoreMut};
@@ -59,27 +62,22 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
         pager.expect_no_guards()?;
     }
     let value_bytes = values.map(|values| values.stride());
-    let companion = values.map(|values| (values, range.len()));
-    let can_sort = |device: &Arc<dyn Device>| can_sort(device, size_of::<T>(), value_bytes);
-    let sorted =
-        target.change_on_devices(range, companion, &can_sort, &mut |shares, striping, begin_write| {
-            sort_on_devices(shares, striping, order, begin_write)
-        });
-    if sorted? {
-        return Ok(());
-    }
-    let is_in_ram = |device: &Arc<dyn Device>| ram_in_place::can_sort(&**device);
-    if ram_in_place::is_worth_it(target, range.len(), size_of::<T>(), value_bytes)
-        && target.change_on_devices(range, companion, &is_in_ram, &mut |shares, _, begin_write| {
-            ram_in_place::sort::<T::KeyBits>(shares, order, begin_write)
-        })?
-    {
-        return Ok(());
-    }
-    if values.is_none() && sort_through_devices::<T>(target, range, order, &can_sort)? {
-        return Ok(());
-    }
-    external_merge::sort::<T, S>(store, range, values, order)
+    let is_done = match SortPlan::new(target, range.len(), size_of::<T>(), value_bytes) {
+        SortPlan::OnDevices if matches!(value_bytes, None | Some(4 | 8)) => {
+            let companion = values.map(|values| (values, range.len()));
+            let all = |_: &Arc<dyn Device>| true;
+            target.change_on_devices(range, companion, &all, &mut |shares, striping, begin_write| {
+                if can_sort(shares[0].lane.device(), size_of::<T>(), value_bytes) {
+                    sort_on_devices(shares, striping, order, begin_write)
+                } else {
+                    ram_in_place::sort::<T::KeyBits>(shares, order, begin_write)
+                }
+            })?
+        }
+        SortPlan::ThroughDevices => sort_through_devices::<T>(target, range, order)?,
+        _ => false,
+    };
+    if is_done { Ok(()) } else { external_merge::sort::<T, S>(store, range, values, order) }
 }
 
 /// Sorts elements in the program's memory through the memory of devices. Returns false if that is impossible
@@ -88,14 +86,14 @@ fn sort_through_devices<T: SortKey>(
     target: &dyn ResultStore,
     range: &Range<usize>,
     order: KeyOrder,
-    can_sort: &dyn Fn(&Arc<dyn Device>) -> bool,
 ) -> Result<bool> {
+    let can_sort = |device: &Arc<dyn Device>| can_sort(device, size_of::<T>(), None);
     let plan = Cell::new(None);
     let mut choose = |rooms: &[usize]| {
         plan.set(ExternalPlan::new(range.len(), size_of::<T>(), rooms));
         plan.get().is_some()
     };
-    target.change_through_devices(range, can_sort, &mut choose, &mut |home| match plan.get() {
+    target.change_through_devices(range, &can_sort, &mut choose, &mut |home| match plan.get() {
         Some(plan) => external::sort(home, order, plan),
         None => DeviceOutcome::Unsupported,
     })

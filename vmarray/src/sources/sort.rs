@@ -68,11 +68,11 @@ mod tests {
     use super::*;
     use crate::ErrorKind;
     use crate::device::{ErrorKind as DeviceErrorKind, HostMemory};
-    use crate::ops::sort::{CardModel, KeyOrder, SortKey};
+    use crate::ops::sort::{InterpretedGpu, KeyOrder, SortKey};
     use crate::prelude::*;
     use crate::progress::with_progress;
 
-    type OnCards<T> = Source<T, Vec<T>, Faulty<CardModel>>;
+    type OnCards<T> = Source<T, Vec<T>, Faulty<InterpretedGpu>>;
 
     /// Elements, and some behind them, on a number of devices, with memory for a number of elements in all.
     fn source<T: Element>(
@@ -80,8 +80,8 @@ mod tests {
         behind: usize,
         cards: usize,
         room: usize,
-    ) -> (OnCards<T>, Vec<Arc<Faulty<CardModel>>>) {
-        let devices: Vec<_> = (0..cards).map(|_| Arc::new(Faulty::new(CardModel::new()))).collect();
+    ) -> (OnCards<T>, Vec<Arc<Faulty<InterpretedGpu>>>) {
+        let devices: Vec<_> = (0..cards).map(|_| Arc::new(Faulty::new(InterpretedGpu::new()))).collect();
         let mut elements = elements.to_vec();
         elements.resize(elements.len() + behind, T::zeroed());
         let source = Source::builder(elements).devices(devices.clone()).page_len(100);
@@ -183,7 +183,9 @@ mod tests {
                         if number % 2 == 0 { DeviceErrorKind::CopyFailed } else { DeviceErrorKind::Lost };
                     let (mut call, mut failures) = (1, 0);
                     loop {
+                        // Short keys need fewer passes, which the host interprets.
                         let unsorted = numbers(&mut random, len, call as usize);
+                        let unsorted: Vec<u16> = unsorted.iter().map(|key| (key >> 48) as u16).collect();
                         // The first device sorts a short range as a whole.
                         let (behind, card) = if len == 300 { (2000, 0) } else { (0, cards - 1) };
                         let (source, devices) = source(&unsorted, behind, cards, len + behind);

@@ -13,7 +13,7 @@ use super::super::tests::{nested_loops, sets, sorted};
 use super::super::{Combine, Dimension, IndexSet, PagedIndexSet, Tuples};
 use super::combine;
 use crate::host::HostDevice;
-use crate::ops::sort::card_model::CardModel;
+use crate::ops::sort::tests::InterpretedGpu;
 use crate::prelude::*;
 use crate::{AnyDevice, Discovery, ErrorKind};
 
@@ -137,7 +137,7 @@ fn cards_combine_as_the_host_does() {
         let expected = a.combine(&b).unwrap();
         assert_eq!(expected.is_empty(), kind == 4, "kind {kind}");
         for channels in [1, 3] {
-            let card = Arc::new(CardModel::new());
+            let card = Arc::new(InterpretedGpu::new());
             let cards = vec![card; channels];
             let (of_a, of_b) = (paged(&a, &cards, 96), paged(&b, &cards, 1000));
             grouped_as_in_maps(&a, &of_a);
@@ -157,7 +157,7 @@ fn cards_combine_as_the_host_does() {
 
 #[test]
 fn empty_sets_and_products_are_combined_on_devices() {
-    let card = [Arc::new(CardModel::new())];
+    let card = [Arc::new(InterpretedGpu::new())];
     let (none, some) =
         (IndexSet::new([0, 1]).unwrap(), IndexSet::from_rows([1, 2], [[3, 4], [3, 5]]).unwrap());
     for (a, b) in [(&none, &some), (&some, &none), (&none, &none)] {
@@ -180,7 +180,7 @@ fn nothing_of_sets_on_a_card_goes_through_the_host() {
     let set =
         |numbers: &mut SplitMix64, dimensions| random(numbers, dimensions, 20_000, |bits, _| bits % 180);
     let (a, b) = (set(&mut numbers, [0, 1, 2, 3]), set(&mut numbers, [0, 2, 5, 6]));
-    let card = Arc::new(Counting::new(CardModel::new()));
+    let card = Arc::new(Counting::new(InterpretedGpu::new()));
     let cards = [Arc::clone(&card)];
     let (of_a, of_b) = (paged(&a, &cards, 8192), paged(&b, &cards, 8192));
     of_a.array().flush(..).unwrap();
@@ -204,7 +204,7 @@ fn failures_of_a_card_are_reported_and_lose_nothing() {
     let (mut failed, mut done) = (0, 0);
     let rounds = backend_api::wrap::random_cases(200) as usize;
     for round in 0..rounds {
-        let card = Arc::new(Faulty::new(CardModel::new()));
+        let card = Arc::new(Faulty::new(InterpretedGpu::new()));
         let cards = vec![Arc::clone(&card); 1 + round % 2];
         let (of_a, of_b) = (paged(&a, &cards, 4096), paged(&b, &cards, 4096));
         of_a.array().flush(..).unwrap();

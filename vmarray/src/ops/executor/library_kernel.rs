@@ -113,11 +113,6 @@ impl LibraryKernel {
         Self { kernel, params }
     }
 
-    /// Selects the scalars of a native kernel from the caller's values, by their indices.
-    pub fn with_values(self, indices: &[usize]) -> Self {
-        Self { params: indices.iter().copied().map(LaunchScalar::Value).collect(), ..self }
-    }
-
     pub fn kernel(&self) -> &VerifiedKernel {
         &self.kernel
     }

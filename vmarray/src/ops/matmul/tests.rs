@@ -10,7 +10,7 @@ use vmarray_conformance::wrap::Faulty;
 use super::tiles::TileSizes;
 use super::{MatMul as _, MatMulElement, MatMulRoute, Matrix};
 use crate::base::error::ErrorKind;
-use crate::ops::sort::CardModel;
+use crate::ops::sort::InterpretedGpu;
 use crate::prelude::*;
 
 /// Multiplies by the definition.
@@ -173,7 +173,7 @@ fn tiles_fit_and_read_the_fewest_elements() {
 #[test]
 fn a_gpu_multiplies_in_place() {
     let mut random = SplitMix64::new(42);
-    let device = Arc::new(CardModel::of(DeviceKind::DiscreteGpu));
+    let device = Arc::new(InterpretedGpu::of(DeviceKind::DiscreteGpu));
     for (number, [m, k, n]) in [[3, 5, 4], [130, 9, 140], [1, 17, 1], [129, 1, 3]].into_iter().enumerate() {
         let new = |shape: [usize; 2]| {
             let builder = NdArray::<f64, 2>::builder(shape).devices([Arc::clone(&device)]);
@@ -226,7 +226,7 @@ fn the_sums_of_an_item_are_in_registers() {
 
 #[test]
 fn a_lost_device_is_reported() {
-    let device = Arc::new(Faulty::new(CardModel::of(DeviceKind::Cpu)));
+    let device = Arc::new(Faulty::new(InterpretedGpu::of(DeviceKind::Cpu)));
     let new = || {
         let builder = NdArray::<f32, 2>::builder([64, 64]).devices([Arc::clone(&device)]);
         builder.elements(|elements| elements.page_len(64).cache_bytes(1024)).build().unwrap()

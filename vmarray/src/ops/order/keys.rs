@@ -1,20 +1,22 @@
 //! Sorts by several keys: the elements' positions are sorted by each key in turn, from the last key to the
 //! first. Each sort is stable.
 
+use std::ops::RangeBounds;
+
 use backend_api::Device;
 
 use super::section::section;
 use super::take::take;
 use crate::array::VirtualArray;
 use crate::base::element::{Element, Field};
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::ops::executor::{Operand, ResultStore};
 use crate::ops::expr::{Assignment, Expr, FieldType, IntoExpr as _, index};
 use crate::ops::launch::operand;
 use crate::ops::query::Plan;
 use crate::ops::sealed::Sealed;
-use crate::ops::sort::{SortKey, sort};
-use crate::ops::view::{INTERNAL, Linear, Section, Store, View};
+use crate::ops::sort::{Sort as _, SortKey, SortPlan, check_values, sort};
+use crate::ops::view::{INTERNAL, Linear, Section, Shape as _, Store, View, ViewMut};
 
 /// The keys of a sort: a [single key](SingleKey), or a tuple of up to four single keys.
 ///
@@ -200,6 +202,40 @@ impl<'a, S: Store> KeyOrdering<'a, S> {
                 evaluated(Section::from(&positions), Field::<u32, u32>::whole().cast::<u64>())
             }
             OrderedPositions::Wide(positions) => Ok(positions),
+        }
+    }
+}
+
+/// Sorts elements with their positions, and moves values by position, if GPUs store the elements. Returns
+/// false without a change if they do not, or if memory does not suffice.
+pub(super) fn sort_by_position<'a, 'v, K, V>(
+    keys: K,
+    bounds: &impl RangeBounds<usize>,
+    values: V,
+) -> Result<bool>
+where
+    K: ViewMut<'a> + View<'a, Shape = Linear, Index = usize, Element: SortKey>,
+    V: ViewMut<'v> + View<'v, Shape = Linear, Index = usize>,
+{
+    let range = keys.parts().1.checked((bounds.start_bound().cloned(), bounds.end_bound().cloned()))?;
+    if keys.explain_sort(range.clone(), Some(size_of::<V::Element>()))? != SortPlan::OnDevices {
+        return Ok(false);
+    }
+    let ((store, shape), (beside, places)) = (keys.parts(), values.parts());
+    let operand = (Operand::new(beside.as_operand(INTERNAL), places.start), values.len());
+    check_values(store.as_operand(INTERNAL), &shape.places(range.clone())?, operand)?;
+    let of = section(keys, range.clone())?;
+    let sorted = KeyOrdering::new(of).and_then(|mut order| {
+        let sorted = order.by_one(&Field::<K::Element, K::Element>::whole())?;
+        Ok((sorted, order.take_from(values)?))
+    });
+    match sorted {
+        Err(error) if matches!(error.kind(), ErrorKind::NoMemory { .. }) => Ok(false),
+        Err(error) => Err(error),
+        Ok((sorted, moved)) => {
+            values.copy_from(0, &moved)?;
+            keys.copy_from(range.start, &sorted)?;
+            Ok(true)
         }
     }
 }

@@ -43,7 +43,7 @@ fn scan_shares<T: PrefixSummed>(
     }
     let exclusive = if scan.is_exclusive { IS_EXCLUSIVE } else { 0 };
     let is_alone = is_one && shares[0].lane.device().info().forward_progress;
-    let all = |number: usize| ShareScan::new::<T>(scan, &shares[number], striping, is_alone);
+    let all = |number: usize| ShareScan::new::<T>(scan, &shares[number], striping);
     let mut is_written = false;
     let mut begin_write = || {
         is_written = true;
@@ -94,11 +94,10 @@ impl<'a> ShareScan<'a> {
         scan: &PrefixScan<'_>,
         share: &'a ChannelShare<'a>,
         striping: Striping,
-        is_alone: bool,
     ) -> Result<Self> {
         let (ChannelShare { channel, first, keys, .. }, tile) = (share, LOOK_BACK_TILE);
         let number = (size_of::<T>() as u64, !T::IS_EXACT);
-        let kernel = scan_kernel(share.lane.device(), number, scan.row > 0, is_alone).ok_or_else(refusal)?;
+        let kernel = scan_kernel(share.lane.device(), number, scan.row > 0).ok_or_else(refusal)?;
         let first_tile = first / tile;
         let states = TileStates::new(share, (first + keys.count).div_ceil(tile) - first_tile)?;
         let row = if scan.row == 0 { u64::MAX } else { scan.row as u64 };
@@ -156,12 +155,12 @@ mod tests {
 
     use super::*;
     use crate::base::error::ErrorKind;
-    use crate::ops::sort::CardModel;
+    use crate::ops::sort::InterpretedGpu;
     use crate::prelude::*;
 
     /// Tests that devices have the same results as the host, on one channel and on several.
     fn check<T: PrefixSummed + PartialOrd + std::fmt::Debug>(
-        device: &(Arc<CardModel>, usize),
+        device: &(Arc<InterpretedGpu>, usize),
         value: impl Fn(u64) -> T,
     ) {
         let (device, step) = device;
@@ -201,10 +200,10 @@ mod tests {
     }
 
     /// Returns simulated GPUs, and all OpenCL devices, and which part of the rounds runs on each.
-    fn devices() -> Vec<(Arc<CardModel>, usize)> {
-        let mut devices = vec![(CardModel::new(), 5), (CardModel::without_progress(), 5)];
+    fn devices() -> Vec<(Arc<InterpretedGpu>, usize)> {
+        let mut devices = vec![(InterpretedGpu::new(), 5), (InterpretedGpu::without_progress(), 5)];
         #[cfg(feature = "opencl")]
-        devices.extend(CardModel::all_in_opencl().into_iter().map(|device| (device, 1)));
+        devices.extend(InterpretedGpu::all_in_opencl().into_iter().map(|device| (device, 1)));
         devices.into_iter().map(|(device, step)| (Arc::new(device), step)).collect()
     }
 
@@ -230,7 +229,7 @@ mod tests {
     #[test]
     fn failures_change_nothing_or_report_the_changes() {
         let (mut random, mut failed, mut lost) = (SplitMix64::new(17), 0, 0);
-        let device = Arc::new(Faulty::new(CardModel::new()));
+        let device = Arc::new(Faulty::new(InterpretedGpu::new()));
         for round in 0..80 {
             let devices = (0..1 + 2 * (round % 2)).map(|_| Arc::clone(&device));
             let array = VirtualArray::<f32>::builder(30_000).devices(devices).page_len(4096).build().unwrap();

@@ -21,7 +21,7 @@ use crate::base::progress::Steps;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
 /// Least and greatest bytes of keys and values in a piece. The sort uses scratch memory for two pieces.
-const PIECE_BYTES: Range<u64> = if cfg!(test) { 32 << 10..64 << 10 } else { 64 << 20..4 << 30 };
+const PIECE_BYTES: Range<u64> = if cfg!(test) { 8 << 10..16 << 10 } else { 64 << 20..4 << 30 };
 const BLOCKS_OF_PIECE: u64 = if cfg!(test) { 64 } else { 1024 };
 /// Number of spare blocks: a partial one for each bucket, and the blocks at both ends of the range.
 const SPARE_BLOCKS: u64 = DIGITS as u64 + 3;

@@ -30,10 +30,6 @@ enum Stage {
     /// The move of keys of at most 4 bytes without values.
     MoveShort,
     Move,
-    Merge,
-    ScanFloats,
-    ScanIntegers,
-    Runs,
 }
 
 fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
@@ -41,14 +37,10 @@ fn runs_native_code(stage: Stage, device: &Arc<dyn Device>) -> bool {
     static ARE_ALL_LOWERED: OnceLock<bool> = OnceLock::new();
     let lowered = || std::env::var_os("VMARRAY_SORT_KERNELS").is_some_and(|value| value == "lowered");
     let language = [CodeLanguage::Ptx, CodeLanguage::OpenClC].into_iter().find(|of| device.info().takes(*of));
-    let is_native = match (stage, language) {
-        (Stage::Count | Stage::MoveShort | Stage::ScanFloats, Some(CodeLanguage::Ptx)) => false,
-        (_, Some(CodeLanguage::Ptx)) => true,
-        (Stage::Count | Stage::MoveShort | Stage::Move, Some(CodeLanguage::OpenClC)) => true,
-        // In unit tests the simulated GPU runs moves of long keys as native code, because the interpreter is
-        // slow.
-        (Stage::Move, None) => cfg!(test) && device.info().forward_progress,
-        (_, _) => false,
+    let is_native = match language {
+        Some(CodeLanguage::Ptx) => stage == Stage::Move,
+        Some(CodeLanguage::OpenClC) => true,
+        _ => false,
     };
     is_native && !*ARE_ALL_LOWERED.get_or_init(lowered)
 }
@@ -100,15 +92,8 @@ pub(super) fn split_kernel(key_bytes: u64) -> Option<&'static LibraryKernel> {
 /// writes a tile. Its views are the keys of both runs, the two numbers for each tile, and the target; with
 /// values, also the values of both runs and their target. Its values are as for [`split_kernel`]; with
 /// values, also the bytes of a value.
-pub(super) fn merge_kernel(
-    device: &Arc<dyn Device>,
-    key_bytes: u64,
-    value_bytes: Option<u64>,
-) -> Option<&'static LibraryKernel> {
+pub(super) fn merge_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static LibraryKernel> {
     static LOWERED: OfLengths<LibraryKernel> = OfLengths::new();
-    if runs_native_code(Stage::Merge, device) {
-        return onesweep::merge_kernel(key_bytes, value_bytes);
-    }
     LOWERED.get(key_bytes, value_bytes, |key, value| Some(merge::of(key, value)))
 }
 
@@ -121,8 +106,7 @@ pub(super) fn gather_kernel(bytes: u64) -> Option<&'static LibraryKernel> {
 }
 
 /// Returns the kernel of prefix sums of integers of 1, 2, 4 or 8 bytes, or of floats, with rows or
-/// without. A tile has [`LOOK_BACK_TILE`] elements, and a group of [`LOOK_BACK_BLOCK`] work-items. If
-/// `is_alone` is set, the launch has neither the flag [`SUMS_ONLY`] nor [`HAS_CARRIES`].
+/// without. A tile has [`LOOK_BACK_TILE`] elements, and a group of [`LOOK_BACK_BLOCK`] work-items.
 ///
 /// The kernel's views are the elements, and the states of tiles. Its values are the first element of the
 /// channel (share of a device), the number of elements, the length of pages, the number of channels, the
@@ -131,12 +115,8 @@ pub(crate) fn scan_kernel(
     device: &Arc<dyn Device>,
     (bytes, is_float): (u64, bool),
     has_rows: bool,
-    is_alone: bool,
 ) -> Option<&'static LibraryKernel> {
     static LOWERED: [OfLengths<LibraryKernel>; 8] = [const { OfLengths::new() }; 8];
-    if runs_native_code(if is_float { Stage::ScanFloats } else { Stage::ScanIntegers }, device) {
-        return onesweep::scan_kernel(bytes, is_alone && !has_rows);
-    }
     let waits = device.info().forward_progress;
     let kind = usize::from(is_float) + 2 * usize::from(has_rows) + 4 * usize::from(waits);
     LOWERED[kind].get(bytes, None, |of, _| {
@@ -161,9 +141,6 @@ pub(super) fn runs_kernel(
     is_starts: bool,
 ) -> Option<&'static LibraryKernel> {
     static LOWERED: [OfLengths<LibraryKernel>; 4] = [const { OfLengths::new() }; 4];
-    if runs_native_code(Stage::Runs, device) {
-        return onesweep::runs_kernel(bytes, is_starts);
-    }
     let waits = device.info().forward_progress;
     LOWERED[usize::from(is_starts) + 2 * usize::from(waits)].get(bytes, None, |of, _| {
         Some(if is_starts { runs::starts_of(of, waits) } else { runs::distinct_of(of, waits) })

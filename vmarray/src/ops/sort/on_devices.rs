@@ -26,7 +26,7 @@ use crate::base::scoped_threads::each;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
 /// The most keys of a channel for which scratch memory of the same length is allocated.
-const BESIDE_MAX: u64 = if cfg!(test) { 20_000 } else { 1 << 62 };
+const BESIDE_MAX: u64 = if cfg!(test) { 6000 } else { 1 << 62 };
 
 /// Sorts the keys of all channels, with their values. Calls `begin_write` before the first write. There must
 /// be at least one share, each share must have keys, and all devices must map each other's memory.
@@ -318,8 +318,7 @@ impl<'s> SortedShares<'s, '_> {
         let share = sorter.sorter.share;
         let ChannelShare { keys, values, first, lane, .. } = share;
         let find = split_kernel(keys.stride).ok_or_else(refusal)?;
-        let kernel =
-            merge_kernel(lane.device(), keys.stride, values.map(|of| of.stride)).ok_or_else(refusal)?;
+        let kernel = merge_kernel(keys.stride, values.map(|of| of.stride)).ok_or_else(refusal)?;
         let before: u64 = self.counts(&(merge[0].start..number)).iter().sum();
         let dealt = |part: &MergePart| {
             if is_last {

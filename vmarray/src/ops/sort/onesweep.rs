@@ -8,8 +8,6 @@ use backend_api::ErrorKind as DeviceErrorKind;
 use backend_api::kernel::{Access, Body, Memory, Op, Reg, Type, VerifiedKernel, ViewDecl};
 use vmarray_support::texts::PackedTexts;
 
-use super::kernels::LOOK_BACK_BLOCK;
-use super::merge::MERGING_BLOCK;
 use crate::ops::executor::{LibraryKernel, native_kernel};
 
 /// Number of values of a digit.
@@ -62,51 +60,6 @@ pub(super) fn move_kernel(
     } else {
         PTX.get(key_bytes, value_bytes, MoveKernel::in_ptx)
     }
-}
-
-/// Returns the native kernel of [`merge_kernel`](super::kernels::merge_kernel), for CUDA only.
-pub(super) fn merge_kernel(key_bytes: u64, value_bytes: Option<u64>) -> Option<&'static LibraryKernel> {
-    static ALL: OfLengths<LibraryKernel> = OfLengths::new();
-    ALL.get(key_bytes, value_bytes, |key, value| {
-        let mut views = [Access::Read, Access::Read].map(|access| view(access, key)).to_vec();
-        views.extend([view(Access::Read, Type::U64), view(Access::Append, key)]);
-        let (name, params) = if value.is_some() { ("merge_pairs_of", 11) } else { ("merge_keys_of", 10) };
-        if let Some(value) = value {
-            views.extend([Access::Read, Access::Read, Access::Append].map(|access| view(access, value)));
-        }
-        let block = (MERGING_BLOCK as u32, 0);
-        kernel(name, [Some(ptx("merge", key, name)), None], block, views, params)
-            .ok()
-            .map(LibraryKernel::native)
-    })
-}
-
-/// Returns the native kernel of [`runs_kernel`](super::kernels::runs_kernel), for CUDA only.
-pub(super) fn runs_kernel(key_bytes: u64, is_starts: bool) -> Option<&'static LibraryKernel> {
-    static ALL: [OfLengths<LibraryKernel>; 2] = [const { OfLengths::new() }; 2];
-    ALL[usize::from(is_starts)].get(key_bytes, None, |key, _| {
-        let (name, list) = if is_starts { ("list_starts_of", Type::U64) } else { ("list_distinct_of", key) };
-        let views =
-            vec![view(Access::Read, key), view(Access::Append, list), view(Access::Atomic, Type::U64)];
-        let texts = [Some(ptx("look_back", key, name)), None];
-        kernel(name, texts, (LOOK_BACK_BLOCK as u32, 0), views, 2).ok().map(LibraryKernel::native)
-    })
-}
-
-/// Returns the native kernel of [`scan_kernel`](super::kernels::scan_kernel), for integers on CUDA only. If
-/// `is_alone` is set, the launch has no flags but [`IS_EXCLUSIVE`](super::kernels::IS_EXCLUSIVE), and there
-/// are no rows.
-pub(super) fn scan_kernel(bytes: u64, is_alone: bool) -> Option<&'static LibraryKernel> {
-    static ALL: [OfLengths<LibraryKernel>; 2] = [const { OfLengths::new() }; 2];
-    ALL[usize::from(is_alone)].get(bytes, None, |of, _| {
-        let (name, file, values) =
-            if is_alone { ("sum_up_of", "look_back", 2) } else { ("scan_of", "scan", 8) };
-        let views = vec![view(Access::Atomic, of), view(Access::Atomic, Type::U64)];
-        let (text, block) = (ptx(file, of, name), (LOOK_BACK_BLOCK as u32, 0));
-        let made = LibraryKernel::native(kernel(name, [Some(text), None], block, views, values).ok()?);
-        // `sum_up_of` takes the number of elements, and the flags.
-        Some(if is_alone { made.with_values(&[1, 7]) } else { made })
-    })
 }
 
 /// Objects that are created once for each size of keys and values; values have 0, 4 or 8 bytes.

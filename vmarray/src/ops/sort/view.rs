@@ -1,10 +1,11 @@
 //! Sort methods of views.
 
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 
 use super::keys::SortKey;
+use super::plan::SortPlan;
 use crate::base::error::{ErrorKind, Result, expect_len};
-use crate::ops::executor::Operand;
+use crate::ops::executor::{Operand, OperandStore};
 use crate::ops::sealed::INTERNAL;
 use crate::ops::view::{Linear, Store as _, StoreMut as _, View, ViewMut};
 
@@ -64,7 +65,7 @@ pub trait Sort<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey> {
     /// the range has its elements in some order; [`Interrupted`](ErrorKind::Interrupted) lists the
     /// unspecified ones.
     fn sort(self, bounds: impl RangeBounds<usize>) -> Result<()> {
-        sorted(self, bounds, None, false)
+        sorted(self, bounds, false)
     }
 
     /// Sorts the elements of a range in descending order. See [`sort`](Self::sort).
@@ -72,69 +73,68 @@ pub trait Sort<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey> {
     /// # Errors
     /// The errors of [`sort`](Self::sort).
     fn sort_descending(self, bounds: impl RangeBounds<usize>) -> Result<()> {
-        sorted(self, bounds, None, true)
+        sorted(self, bounds, true)
     }
 
-    /// Sorts the elements of a range in ascending order, as [`sort`](Self::sort) does, and applies the
-    /// same permutation to `values`. The first value belongs to the first element of the range. The sort
-    /// is stable: equal elements keep their order, and so do their values.
-    ///
-    /// Values can be plain data of any type. GPUs move values of 4 and 8 bytes under these conditions:
-    ///
-    /// - Both arrays are on the same devices, with as much additional memory as elements and values.
-    /// - With several channels, both arrays have the same page length. The starts of both ranges differ by a
-    ///   multiple of the page length times the number of channels.
-    ///
-    /// Other values pass through RAM.
+    /// Returns the strategy of a sort of a range, with values of so many bytes or without values. The call
+    /// sorts nothing.
     ///
     /// ```
     /// use vmarray::prelude::*;
-    /// let ages = VirtualArray::<u8>::new(4)?;
-    /// let names = VirtualArray::<[u8; 3]>::new(4)?;
-    /// ages.write(0, &[51, 8, 51, 30])?;
-    /// names.write(0, &[*b"Eve", *b"Tim", *b"Ada", *b"Bob"])?;
-    /// ages.sort_with(.., &names)?;
-    /// assert_eq!(ages.to_vec(..)?, [8, 30, 51, 51]);
-    /// assert_eq!(names.to_vec(..)?, [*b"Tim", *b"Bob", *b"Eve", *b"Ada"]);
+    /// use vmarray::views::SortPlan;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// assert_eq!(array.explain_sort(.., None)?, SortPlan::OnDevices);
+    /// println!("values of 12 bytes: {}", array.explain_sort(.., Some(12))?);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
     /// # Errors
-    /// The errors of [`sort`](Self::sort), for the elements and for the values;
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless there is a value for each element;
-    /// [`KernelOverlap`](ErrorKind::KernelOverlap) if elements and values overlap.
-    fn sort_with<'v, V>(self, bounds: impl RangeBounds<usize>, values: V) -> Result<()>
-    where
-        V: ViewMut<'v> + View<'v, Shape = Linear>,
-    {
-        let (store, shape) = values.parts();
-        let target = store.as_target(INTERNAL);
-        sorted(self, bounds, Some((Operand::changed(target, shape.start), values.len())), false)
+    /// The errors of [`section`](View::section).
+    fn explain_sort(self, bounds: impl RangeBounds<usize>, value_bytes: Option<usize>) -> Result<SortPlan> {
+        let (store, shape) = self.parts();
+        let len = shape.places(bounds)?.len();
+        Ok(SortPlan::new(store.as_target(INTERNAL), len, size_of::<Self::Element>(), value_bytes))
     }
 }
 
 impl<'a, V> Sort<'a> for V where V: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey> {}
 
-fn sorted<'a, V>(
+fn sorted<'a, V>(view: V, bounds: impl RangeBounds<usize>, is_descending: bool) -> Result<()>
+where
+    V: Sort<'a>,
+{
+    let (store, shape) = view.parts();
+    let sorted = super::sort(store, &shape.places(bounds)?, None, is_descending);
+    sorted.map_err(|error| error.counted_from(shape.start))
+}
+
+/// Sorts the elements of a range, and moves `len` values with them. Values that have neither 4 nor 8 bytes
+/// pass through RAM.
+pub(crate) fn sort_with_values<'a, V>(
     view: V,
     bounds: impl RangeBounds<usize>,
-    values: Option<(Operand<'_>, usize)>,
-    is_descending: bool,
+    (values, len): (Operand<'_>, usize),
 ) -> Result<()>
 where
     V: Sort<'a>,
 {
     let (store, shape) = view.parts();
     let range = shape.places(bounds)?;
-    if let Some((values, len)) = values {
-        expect_len("the values", range.len(), len)?;
-        let is_same = std::ptr::addr_eq(values.store, store.as_operand(INTERNAL));
-        if is_same && values.start < range.end && range.start < values.start + len {
-            let (place, result, argument) = (String::new(), "the elements".into(), "the values".into());
-            return Err(ErrorKind::KernelOverlap { kernel: "sort".into(), place, result, argument }.into());
-        }
+    check_values(store.as_operand(INTERNAL), &range, (values, len))?;
+    super::sort(store, &range, Some(values), false).map_err(|error| error.counted_from(shape.start))
+}
+
+/// Checks that there is a value for each element of a range, and that values and elements do not overlap.
+pub(crate) fn check_values(
+    keys: &dyn OperandStore,
+    range: &Range<usize>,
+    (values, len): (Operand<'_>, usize),
+) -> Result<()> {
+    expect_len("the values", range.len(), len)?;
+    let is_same = std::ptr::addr_eq(values.store, keys);
+    if is_same && values.start < range.end && range.start < values.start + len {
+        let (place, result, argument) = (String::new(), "the elements".into(), "the values".into());
+        return Err(ErrorKind::KernelOverlap { kernel: "sort".into(), place, result, argument }.into());
     }
-    let values = values.map(|(values, _)| values);
-    let sorted = super::sort(store, &range, values, is_descending);
-    sorted.map_err(|error| error.counted_from(shape.start))
+    Ok(())
 }

@@ -15,9 +15,10 @@ use crate::base::scoped_threads::CORES;
 use crate::engine::shared_work::for_each;
 use crate::ops::expr::index;
 use crate::ops::launch::KernelArguments;
+use crate::ops::order::OrderMut as _;
 use crate::ops::query::QueryMut as _;
 use crate::ops::scan::PIECE_BYTES;
-use crate::ops::sort::{KeyOrder, Sort as _, SortKey, is_unsupported, sort};
+use crate::ops::sort::{KeyOrder, SortKey, is_unsupported, sort};
 use crate::ops::view::{INTERNAL, Linear, Section, SectionMut, Shape as _, StoreMut, ViewMut as _};
 
 /// Exchanges the two inner axes of an array with three axes of the given extents.
@@ -157,13 +158,13 @@ mod tests {
     use backend_api::wrap::SplitMix64;
 
     use super::*;
-    use crate::ops::sort::CardModel;
+    use crate::ops::sort::InterpretedGpu;
     use crate::prelude::*;
 
     /// Sorts a box of an array along each axis, and compares with the expected result.
     fn check<T: SortKey>(
         random: &mut SplitMix64,
-        array: &NdArray<T, 3, CardModel>,
+        array: &NdArray<T, 3, InterpretedGpu>,
         bounds: Option<[Range<usize>; 3]>,
         number: impl Fn(u64) -> T,
     ) {
@@ -202,7 +203,7 @@ mod tests {
         for round in 0..24 {
             let kind = [DeviceKind::DiscreteGpu, DeviceKind::Cpu][round % 2];
             let extents: [usize; 3] = from_fn(|_| 1 + random.index(15));
-            let devices = (0..1 + round % 3).map(|_| Arc::new(CardModel::of(kind))).collect::<Vec<_>>();
+            let devices = (0..1 + round % 3).map(|_| Arc::new(InterpretedGpu::of(kind))).collect::<Vec<_>>();
             let bounds = (round % 4 == 3).then(|| {
                 from_fn(|at| {
                     let start = random.index(extents[at]);

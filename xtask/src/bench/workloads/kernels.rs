@@ -133,6 +133,27 @@ fn histogram(
     bins.add(at.in_group(), own[at.in_group()]);
 }
 
+/// Adds up the elements of tiles of 4096; a group processes every tile whose number it reaches in steps.
+#[vmarray::kernel(group = 256)]
+fn sum(at: At<1>, x: &Anywhere<u32>, parts: &Group<u64, 8>, total: &Shared<u64>, seen: &mut Own<u32>) {
+    let (mut tile, mut sum) = (at.group() * 4096, 0_u64);
+    while tile + 4096 <= x.len() {
+        let mut read = [0_u32; 16];
+        for k in 0..16 {
+            read[k] = x[tile + at.in_group() + k * 256];
+        }
+        for k in 0..16 {
+            sum += read[k] as u64;
+        }
+        tile += at.groups() * 4096;
+    }
+    let all = vmarray::kernel::group::sum(at, parts, sum);
+    if at.in_group() == 0 {
+        total.add(0, all);
+    }
+    seen.set(1);
+}
+
 /// The state that all rows share.
 struct Stage {
     device: Arc<AnyDevice>,
@@ -244,12 +265,39 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     prefix_sum(bench, &stage, ("f32", 0), |bits| bits as u32 as f32)?;
     prefix_sum(bench, &stage, ("f64", 0), |bits| bits as u32 as f64)?;
     prefix_sum(bench, &stage, ("rows-of-f32", 4096), |bits| bits as u32 as f32)?;
+    sums(bench, &stage, on_card)?;
     gathering(bench, &stage)?;
     grouped(bench, &stage, on_card)?;
     let n = if on_card { 8192 } else { 1024 };
     library_product(bench, &stage, n, |value| value)?;
     library_product(bench, &stage, n, f64::from)?;
     small(bench, &stage)
+}
+
+/// Measures a sum by a kernel, and by the query.
+fn sums(bench: &mut Bench, stage: &Stage, on_card: bool) -> Result<()> {
+    let what = format!("kernels/sum-u32/{}", size(stage.bytes));
+    if !bench.wants(&what) {
+        return Ok(());
+    }
+    let (len, field) = (stage.bytes / 4, Field::<u32, u32>::whole());
+    let x = stage.array(len, &[1_u32])?;
+    let mut seen = stage.array(if on_card { 1 << 19 } else { 1 << 12 }, &[0_u32])?;
+    let mut total = stage.array(1, &[0_u64])?;
+    let (turns, amount) = (stage.calls, stage.bytes as f64);
+    bench.row(what, Unit::GigabytesPerSecond, |_, row: &mut Row| {
+        row.measure_in_turn(&mut [
+            ("ours", Role::Ours, &mut || calls(turns, amount, || Ok(sum::run((&x, &mut total, &mut seen))?))),
+            ("query", Role::Alternative, &mut || {
+                calls(turns, amount, || {
+                    ensure!(x.sum(.., field)? == len as i128);
+                    Ok(())
+                })
+            }),
+        ])
+    })?;
+    ensure!(total.get(0)?.is_multiple_of(len as u64), "the kernel's sum is wrong");
+    Ok(())
 }
 
 fn element_wise(bench: &mut Bench, stage: &Stage) -> Result<()> {

@@ -39,6 +39,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         sizes.extend([16 << 30, 64 << 30]);
     }
     orders(bench, setup.medium_bytes / 16)?;
+    merged(bench, setup.medium_bytes / 2)?;
     for bytes in if has_card && !setup.quick { vec![short, 8 << 30, 32 << 30] } else { vec![short] } {
         source(bench, bytes)?;
     }
@@ -152,6 +153,23 @@ fn with_values<T: SortKey + FieldType<Value = T>>(
             timed(setup.threads, || {
                 keys.sort_with(.., &values)?;
                 Ok(keys.len() as f64)
+            })
+        })
+    })
+}
+
+/// Measures sorts in which two channels of the first device sort half of the keys each, and merge them.
+fn merged(bench: &mut Bench, bytes: usize) -> Result<()> {
+    let setup = bench.setup.clone();
+    bench.row(format!("sort/merged/u32/{}", size(bytes)), Unit::MegaPerSecond, |_, row| {
+        let two = [setup.devices[0].clone(), setup.devices[0].clone()];
+        let builder = VirtualArray::<u32>::builder(bytes / 4).devices(two).page_len(1 << 20);
+        let array = builder.cache_bytes(64 << 20).build()?;
+        row.ours(&array, || {
+            array.transform(.., Field::<u32, u32>::whole().set((mixed() >> 32).cast()))?;
+            timed(setup.threads, || {
+                array.sort(..)?;
+                Ok(array.len() as f64)
             })
         })
     })

@@ -6,12 +6,14 @@
 //! stores the sum of each tile, the host adds them up, and a second launch with the flag [`HAS_CARRIES`]
 //! reads the sums.
 //!
-//! Sums are added in the order of a binary tree over all tiles, as in [`tree`](crate::ops::scan). A tile
-//! publishes the longest node that ends with it. The nodes before a tile are as long as the powers of two in
-//! the tile's number, so each lane of a warp waits for one node.
+//! Sums of floats are added in the order of a binary tree over all tiles, as in [`tree`](crate::ops::scan).
+//! A tile publishes the longest node that ends with it. The nodes before a tile are as long as the powers of
+//! two in the tile's number, so each lane of a warp waits for one node. Integers may be added in any order: a
+//! tile publishes its own sum, and then the sum up to its end, and the first warp looks at 32 earlier tiles
+//! at once.
 //!
 //! The state memory begins with a header, whose first word counts the groups that have started, and whose
-//! second word is the result. Then follow four words for each tile: 0 until the sum is known, and the sum.
+//! second word is the result. Then follow four words for each tile: 0 until a sum is known, and the sums.
 
 use vmarray_kernel::{At, Atomic, Group, KernelInteger, Shared, kernel};
 
@@ -38,27 +40,23 @@ pub(crate) const IS_EXCLUSIVE: u32 = 1;
 pub(crate) const SUMS_ONLY: u32 = 2;
 pub(crate) const HAS_CARRIES: u32 = 4;
 
-/// A node of the tree: two words with the sum of its elements, from the start of the last element's row
-/// on, and true if a row begins in the node, so that sums before it do not reach later nodes. The words
-/// are an integer and zero, or the bits of a float and of its rounding error.
+/// A node of the tree: the bits of the sum of its elements, from the start of the last element's row on, the
+/// bits of the sum's rounding error, and true if a row begins in the node, so that sums before it do not
+/// reach later nodes.
 pub(super) type TileNode = (u64, u64, bool);
 
 /// Kernel function: returns the node of a node and the next node.
 #[kernel(crate = vmarray_kernel)]
-pub(super) fn then<const IS_FLOAT: bool>(a: TileNode, b: TileNode) -> TileNode {
+pub(super) fn then(a: TileNode, b: TileNode) -> TileNode {
     let mut both = b;
     if !b.2 {
-        if IS_FLOAT {
-            // The addition of `Compensated`.
-            let (x, y) = (f64::from_bits(a.0), f64::from_bits(b.0));
-            let sum = x + y;
-            let is_larger = x.abs() >= y.abs();
-            let (large, small) = (if is_larger { x } else { y }, if is_larger { y } else { x });
-            let error = (f64::from_bits(a.1) + f64::from_bits(b.1)) + ((large - sum) + small);
-            both = (sum.to_bits(), error.to_bits(), a.2);
-        } else {
-            both = (a.0 + b.0, 0, a.2);
-        }
+        // The addition of `Compensated`.
+        let (x, y) = (f64::from_bits(a.0), f64::from_bits(b.0));
+        let sum = x + y;
+        let is_larger = x.abs() >= y.abs();
+        let (large, small) = (if is_larger { x } else { y }, if is_larger { y } else { x });
+        let error = (f64::from_bits(a.1) + f64::from_bits(b.1)) + ((large - sum) + small);
+        both = (sum.to_bits(), error.to_bits(), a.2);
     }
     both
 }
@@ -81,18 +79,16 @@ pub(super) fn take_tile<S: KernelInteger + Atomic, const WAITS: bool>(
 
 /// Kernel function: publishes the node that ends with a tile.
 #[kernel(crate = vmarray_kernel)]
-fn publish<const IS_FLOAT: bool>(tile: usize, node: TileNode, states: &Shared<u64>) {
+fn publish(tile: usize, node: TileNode, states: &Shared<u64>) {
     let state = HEADER + tile * STATE;
     states.set(state + 1, node.0);
-    if IS_FLOAT {
-        states.set(state + 2, node.1);
-    }
+    states.set(state + 2, node.1);
     states.release(state, if node.2 { 3 } else { 1 });
 }
 
 /// Kernel function: waits until the node that ends with a tile is known, and stores it for the group.
 #[kernel(crate = vmarray_kernel)]
-fn wait_for<const IS_FLOAT: bool>(tile: usize, lane: usize, states: &Shared<u64>, nodes: &Group<u64, NODES>) {
+fn wait_for(tile: usize, lane: usize, states: &Shared<u64>, nodes: &Group<u64, NODES>) {
     let state = HEADER + tile * STATE;
     let mut known = 0;
     while known == 0 {
@@ -100,23 +96,20 @@ fn wait_for<const IS_FLOAT: bool>(tile: usize, lane: usize, states: &Shared<u64>
     }
     nodes.set(lane, known);
     nodes.set(lane + 32, states[state + 1]);
-    if IS_FLOAT {
-        nodes.set(lane + 64, states[state + 2]);
-    }
+    nodes.set(lane + 64, states[state + 2]);
 }
 
 /// Kernel function: returns a node that [`wait_for`] stored.
 #[kernel(crate = vmarray_kernel)]
-fn stored<const IS_FLOAT: bool>(lane: u32, nodes: &Group<u64, NODES>) -> TileNode {
-    let error = if IS_FLOAT { nodes[lane as usize + 64] } else { 0 };
-    (nodes[lane as usize + 32], error, nodes[lane as usize] == 3)
+fn stored(lane: u32, nodes: &Group<u64, NODES>) -> TileNode {
+    (nodes[lane as usize + 32], nodes[lane as usize + 64], nodes[lane as usize] == 3)
 }
 
-/// Kernel function: returns the sum of all earlier tiles, for the group's first work-item only. `first` is
+/// Kernel function: returns the node of all earlier tiles, for the group's first work-item only. `first` is
 /// the number of the first tile, and `tile` the number from there. `own` is the node of the tile in the first
-/// work-item. `begins` is true if a row begins in the tile, and `is_cut` if one begins at its first element.
+/// work-item. `rows` are true if a row begins in the tile, and if one begins at its first element.
 #[kernel(crate = vmarray_kernel)]
-pub(super) fn sum_before<const WAITS: bool, const IS_FLOAT: bool>(
+pub(super) fn node_before<const WAITS: bool>(
     at: At<1>,
     flags: u32,
     tiles: (usize, usize),
@@ -130,7 +123,7 @@ pub(super) fn sum_before<const WAITS: bool, const IS_FLOAT: bool>(
     let mut before = (0, 0, false);
     if flags & SUMS_ONLY > 0 {
         if t == 0 {
-            publish::<IS_FLOAT>(tile, own, states);
+            publish(tile, own, states);
         }
     } else if !WAITS || flags & HAS_CARRIES > 0 {
         if t == 0 {
@@ -144,7 +137,7 @@ pub(super) fn sum_before<const WAITS: bool, const IS_FLOAT: bool>(
         let is_there = t < 32 && number >> lane & 1 > 0 && end > first;
         // First wait for the parts of the tile's own node, because later tiles wait for the node.
         if is_there && lane < level && !rows.0 {
-            wait_for::<IS_FLOAT>(end - 1 - first, t, states, nodes);
+            wait_for(end - 1 - first, t, states, nodes);
         }
         let there = lanes::ballot(is_there);
         if t == 0 {
@@ -152,24 +145,92 @@ pub(super) fn sum_before<const WAITS: bool, const IS_FLOAT: bool>(
             if !rows.0 {
                 for j in 0..level {
                     if there >> j & 1 > 0 {
-                        node = then::<IS_FLOAT>(stored::<IS_FLOAT>(j, nodes), node);
+                        node = then(stored(j, nodes), node);
                     }
                 }
             }
-            publish::<IS_FLOAT>(tile, node, states);
+            publish(tile, node, states);
         }
         let is_awaited = is_there && !rows.1 && (lane > level || rows.0);
         if is_awaited {
-            wait_for::<IS_FLOAT>(end - 1 - first, t, states, nodes);
+            wait_for(end - 1 - first, t, states, nodes);
         }
         let mut rest = lanes::ballot(is_there && !rows.1);
         if t == 0 {
             while rest > 0 {
                 let j = 31 - rest.leading_zeros();
-                before = then::<IS_FLOAT>(before, stored::<IS_FLOAT>(j, nodes));
+                before = then(before, stored(j, nodes));
                 rest ^= 1 << j;
             }
         }
+    }
+    before
+}
+
+/// Kernel function: returns the sum of all earlier tiles of integers. `own` is the sum of the tile in the
+/// first work-item. `rows` are as for [`node_before`].
+#[kernel(crate = vmarray_kernel)]
+pub(super) fn sum_before<const WAITS: bool>(
+    at: At<1>,
+    flags: u32,
+    tile: usize,
+    own: u64,
+    rows: (bool, bool),
+    states: &Shared<u64>,
+    looked: &Group<u64, 2>,
+) -> u64 {
+    let (t, state) = (at.in_group(), HEADER + tile * STATE);
+    let mut before = 0;
+    if flags & SUMS_ONLY > 0 {
+        if t == 0 {
+            states.set(state + 1, own);
+            states.release(state, if rows.0 { 3 } else { 1 });
+        }
+    } else if !WAITS || flags & HAS_CARRIES > 0 {
+        before = states[state + 1];
+    } else {
+        // The sum of a tile in which a row begins does not depend on earlier tiles.
+        let is_complete = rows.0 || tile == 0;
+        if t == 0 {
+            let known = if is_complete { 2 } else { 1 };
+            states.set(state + known, own);
+            states.release(state, known as u64);
+        }
+        before = look_back(t, if rows.1 { 0 } else { tile }, states, looked);
+        if t == 0 && !is_complete {
+            states.set(state + 2, before + own);
+            states.release(state, 2);
+        }
+    }
+    before
+}
+
+/// Kernel function: returns the sum of the tiles before `end`, from the last tile on whose state is 2.
+#[kernel(crate = vmarray_kernel)]
+fn look_back(t: usize, end: usize, states: &Shared<u64>, looked: &Group<u64, 2>) -> u64 {
+    let (mut before, mut end, mut is_found) = (0, end, 0);
+    while is_found == 0 {
+        let (mut known, mut sum) = (2, 0);
+        if t < end.min(32) {
+            let look = HEADER + (end - 1 - t) * STATE;
+            known = states.acquire(look);
+            while known == 0 {
+                known = states.acquire(look);
+            }
+            sum = states[look + known as usize];
+        }
+        let complete = lanes::ballot(known == 2);
+        before += lanes::sum(if t as u32 > complete.trailing_zeros() { 0 } else { sum });
+        if t == 0 {
+            looked.set(0, complete as u64);
+            looked.set(1, before);
+        }
+        // Loads between two barriers are uniform, so the loop may contain barriers.
+        barrier();
+        is_found = looked[0];
+        before = looked[1];
+        barrier();
+        end -= end.min(32);
     }
     before
 }

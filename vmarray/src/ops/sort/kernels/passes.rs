@@ -29,10 +29,15 @@ const WARPS: usize = BLOCK / 32;
 /// Number of counts in a group: one for each warp and each value of a digit.
 const COUNTS: usize = WARPS * DIGITS;
 /// Number of keys that a work-item moves, and number of keys in a tile. It depends on the longer of key and
-/// value, because a tile has at most 33 KiB of group memory.
-const SHORT: (usize, usize) = (22, 22 * BLOCK);
-const PAIR: (usize, usize) = (16, 16 * BLOCK);
-const LONG: (usize, usize) = (11, 11 * BLOCK);
+/// value, because a tile has at most 33 KiB of group memory. Tests have short tiles, because devices without
+/// compilers interpret the kernels.
+const SHORT: (usize, usize) = tile_of(if cfg!(test) { 4 } else { 22 });
+const PAIR: (usize, usize) = tile_of(if cfg!(test) { 3 } else { 16 });
+const LONG: (usize, usize) = tile_of(if cfg!(test) { 2 } else { 11 });
+
+const fn tile_of(each: usize) -> (usize, usize) {
+    (each, each * BLOCK)
+}
 
 /// Number of groups that a multiprocessor should hold at once.
 const RESIDENT: u32 = 3;
@@ -42,6 +47,9 @@ const RESIDENT: u32 = 3;
 const OF_TILE: u32 = 1 << 30;
 const OF_ALL: u32 = 2 << 30;
 const NUMBER: u32 = OF_TILE - 1;
+
+/// Number of earlier tiles whose states a work-item reads at once.
+const AHEAD: usize = 4;
 
 pub(super) fn tile(key: Type, value: Option<Type>) -> usize {
     match (key, value) {
@@ -387,18 +395,26 @@ fn tiles_before<const WAITS: bool>(tile: usize, state: usize, own: u32, states: 
     if !WAITS {
         before = states[state];
     } else if tile > 0 {
-        let mut look = state - DIGITS;
-        loop {
+        let (of_first, mut left) = (state - tile * DIGITS, tile);
+        while left > 0 {
+            // The states of several tiles arrive together. The first tile replaces tiles that do not exist.
+            let mut found = [0_u32; AHEAD];
+            for i in 0..AHEAD {
+                found[i] = states[of_first + (left.max(i + 1) - (i + 1)) * DIGITS];
+            }
             // A state has all its information in one word. So only the wait needs a read with an order.
-            let mut found = states[look];
-            while found == 0 {
-                found = states.acquire(look);
+            if found[0] == 0 {
+                found[0] = states.acquire(of_first + (left - 1) * DIGITS);
             }
-            before += found & NUMBER;
-            if found >= OF_ALL {
-                break;
+            let mut is_next = true;
+            for i in 0..AHEAD {
+                is_next = is_next && found[i] != 0;
+                if is_next {
+                    before += found[i] & NUMBER;
+                    is_next = found[i] < OF_ALL;
+                    left = if is_next { left - 1 } else { 0 };
+                }
             }
-            look -= DIGITS;
         }
         states.exchange(state, (before + own) | OF_ALL);
     }

@@ -4,7 +4,7 @@ use backend_api::kernel::Type;
 use vmarray_kernel::{Anywhere, At, ElementMemory, Group, KernelInteger, Shared, kernel};
 
 use super::keys::by_key;
-use super::look_back::{BLOCK, EACH, NODES, SUMS_ONLY, TILE, WARPS, set_result, sum_before, take_tile};
+use super::look_back::{BLOCK, EACH, SUMS_ONLY, TILE, WARPS, set_result, sum_before, take_tile};
 use crate::ops::executor::LibraryKernel;
 
 /// Number of groups that a multiprocessor should hold at once.
@@ -45,8 +45,7 @@ fn list_runs<
     states: &Shared<u64>,
     started: &Group<u32, 1>,
     warps: &Group<u32, WARPS>,
-    before: &Group<u64, 1>,
-    nodes: &Group<u64, NODES>,
+    looked: &Group<u64, 2>,
 ) {
     let (t, tile) = (at.in_group(), take_tile::<u64, WAITS>(at, states, started));
     let (base, here) = (tile * TILE, (count - tile * TILE).min(TILE) as u32);
@@ -87,16 +86,17 @@ fn list_runs<
         warps.set(t / 32, of_warp);
     }
     barrier();
-    let all = count_runs::<WAITS>(at, flags, tile, warps, before, states, nodes);
+    let runs = if t == 0 { sum_up_to(WARPS, warps) as u64 } else { 0 };
+    let before = sum_before::<WAITS>(at, flags, tile, runs, (false, false), states, looked);
     if t == 0 && base + TILE >= count {
+        let all = before + runs;
         set_result(states, all);
         if IS_STARTS && flags & SUMS_ONLY == 0 && all < room as u64 {
             list.set(all as usize, count as L);
         }
     }
     if flags & SUMS_ONLY == 0 {
-        barrier();
-        write_runs::<K, L, IS_STARTS>(at, base + own, room, begins, read, list, warps, before);
+        write_runs::<K, L, IS_STARTS>(at, base + own, room, before, begins, read, list, warps);
     }
 }
 
@@ -135,53 +135,35 @@ fn differing<K: KernelInteger + ElementMemory>(
     differ
 }
 
-/// Kernel function: stores the number of runs before the tile in `before`. Returns the number up to its
-/// end, for the first work-item.
+/// Kernel function: returns the number of runs that begin in the first warps.
 #[kernel(crate = vmarray_kernel)]
-fn count_runs<const WAITS: bool>(
-    at: At<1>,
-    flags: u32,
-    tile: usize,
-    warps: &Group<u32, WARPS>,
-    before: &Group<u64, 1>,
-    states: &Shared<u64>,
-    nodes: &Group<u64, NODES>,
-) -> u64 {
-    let mut own = 0;
-    if at.in_group() == 0 {
-        for warp in 0..WARPS {
-            own += warps[warp] as u64;
-        }
+fn sum_up_to(warp: usize, warps: &Group<u32, WARPS>) -> u32 {
+    let mut sum = 0;
+    for other in 0..warp {
+        sum += warps[other];
     }
-    let node = (own, 0, false);
-    let sum = sum_before::<WAITS, false>(at, flags, (0, tile), node, (false, false), states, nodes);
-    if at.in_group() == 0 {
-        before.set(0, sum.0);
-    }
-    sum.0 + own
+    sum
 }
 
 /// Kernel function: writes the runs that begin at a work-item's elements, of which `own` is the first one.
+/// `before` is the number of runs before the tile.
 #[kernel(crate = vmarray_kernel)]
 fn write_runs<K: KernelInteger + ElementMemory, L: KernelInteger + ElementMemory, const IS_STARTS: bool>(
     at: At<1>,
     own: usize,
     room: usize,
+    before: u64,
     begins: [u32; EACH],
     read: [K; EACH],
     list: &Shared<L>,
     warps: &Group<u32, WARPS>,
-    before: &Group<u64, 1>,
 ) {
     let (warp, lane) = (at.in_group() as u32 / 32, at.in_group() as u32 % 32);
-    let mut from = 0_u32;
-    for other in 0..warp {
-        from += warps[other as usize];
-    }
-    let (place, lower) = (before[0], (1 << lane) - 1_u32);
+    let mut from = sum_up_to(warp as usize, warps);
+    let lower = (1 << lane) - 1_u32;
     for i in 0..EACH {
         if begins[i] >> lane & 1 > 0 {
-            let to = place + (from + (begins[i] & lower).count_ones()) as u64;
+            let to = before + (from + (begins[i] & lower).count_ones()) as u64;
             if to < room as u64 {
                 list.set(to as usize, if IS_STARTS { (own + 32 * i) as L } else { read[i] as L });
             }

@@ -13,7 +13,8 @@ use vmarray_kernel::{
 };
 
 use super::look_back::{
-    BLOCK, EACH, IS_EXCLUSIVE, NODES, RESIDENT, SUMS_ONLY, TILE, TileNode, WARPS, sum_before, take_tile, then,
+    BLOCK, EACH, IS_EXCLUSIVE, NODES, RESIDENT, SUMS_ONLY, TILE, TileNode, WARPS, node_before, sum_before,
+    take_tile, then,
 };
 use crate::ops::executor::LibraryKernel;
 
@@ -197,18 +198,18 @@ fn carry_blocks<F: Float, const WAITS: bool>(
     let mut two = (0, 0, false);
     let mut all = (0, 0, false);
     if at.in_group() == 0 {
-        two = then::<true>(block_node(0, row, of_blocks), block_node(1, row, of_blocks));
-        let others = then::<true>(block_node(2, row, of_blocks), block_node(3, row, of_blocks));
-        all = then::<true>(two, others);
+        two = then(block_node(0, row, of_blocks), block_node(1, row, of_blocks));
+        let others = then(block_node(2, row, of_blocks), block_node(3, row, of_blocks));
+        all = then(two, others);
     }
     let begins = (distance_of(row, TILE as u32 - 1) < TILE as u32, row.0 == 0);
-    let before = sum_before::<WAITS, true>(at, flags, tiles, all, begins, states, nodes);
+    let before = node_before::<WAITS>(at, flags, tiles, all, begins, states, nodes);
     if at.in_group() == 0 && flags & SUMS_ONLY == 0 {
-        let half = then::<true>(before, two);
+        let half = then(before, two);
         carried.set(0, rounded::<F>(before));
-        carried.set(1, rounded::<F>(then::<true>(before, block_node(0, row, of_blocks))));
+        carried.set(1, rounded::<F>(then(before, block_node(0, row, of_blocks))));
         carried.set(2, rounded::<F>(half));
-        carried.set(3, rounded::<F>(then::<true>(half, block_node(2, row, of_blocks))));
+        carried.set(3, rounded::<F>(then(half, block_node(2, row, of_blocks))));
     }
 }
 
@@ -330,8 +331,7 @@ fn scan_integers<
     here: &Group<X, PLACES>,
     warps: &Group<N, WARPS>,
     are_cut: &Group<u32, WARPS>,
-    carried: &Group<N, 1>,
-    nodes: &Group<u64, NODES>,
+    looked: &Group<u64, 2>,
 ) {
     let (t, number) = (at.in_group(), take_tile::<u64, WAITS>(at, states, started));
     let (lane, tile) = (t as u32 % 32, tile_of(share, number));
@@ -370,11 +370,9 @@ fn scan_integers<
         below = if lane > 0 && first_distance > 0 { left } else { N::ZERO };
     }
     barrier();
-    let tiles = (share.first / TILE, number);
-    carry_integers::<N, WAITS, HAS_ROWS>(at, flags, tiles, row, warps, are_cut, carried, states, nodes);
+    let before = before_tile::<N, WAITS, HAS_ROWS>(at, flags, number, row, warps, are_cut, states, looked);
     if flags & SUMS_ONLY == 0 {
-        barrier();
-        let carry = carried_to::<N, HAS_ROWS>(at, warps, are_cut, carried);
+        let carry = carried_to::<N, HAS_ROWS>(before, t / 32, warps, are_cut);
         let sum = if !HAS_ROWS || reach > lane { carry + below } else { below };
         let is_exclusive = flags & IS_EXCLUSIVE > 0;
         add_up::<X, N, HAS_ROWS>(at, is_exclusive, first_distance, row, values, sum, here);
@@ -439,45 +437,39 @@ fn write_integers<X: KernelInteger + ElementMemory>(
     }
 }
 
-/// Kernel function: stores the sum before a tile of integers in `carried`.
+/// Kernel function: returns the sum before a tile of integers, from the start of the row on.
 #[kernel(crate = vmarray_kernel)]
-fn carry_integers<N: KernelInteger, const WAITS: bool, const HAS_ROWS: bool>(
+fn before_tile<N: KernelInteger, const WAITS: bool, const HAS_ROWS: bool>(
     at: At<1>,
     flags: u32,
-    tiles: (usize, usize),
+    tile: usize,
     row: (u32, u32),
     warps: &Group<N, WARPS>,
     are_cut: &Group<u32, WARPS>,
-    carried: &Group<N, 1>,
     states: &Shared<u64>,
-    nodes: &Group<u64, NODES>,
-) {
-    let mut all = N::ZERO;
+    looked: &Group<u64, 2>,
+) -> N {
+    let mut own = N::ZERO;
     if at.in_group() == 0 {
-        for warp in 0..WARPS {
-            all = if HAS_ROWS && are_cut[warp] > 0 { warps[warp] } else { all + warps[warp] };
-        }
+        own = carried_to::<N, HAS_ROWS>(own, WARPS, warps, are_cut);
     }
-    let is_begun = HAS_ROWS && distance_of(row, TILE as u32 - 1) < TILE as u32;
-    let begins = (is_begun, HAS_ROWS && row.0 == 0);
-    let node = (all as u64, 0, is_begun);
-    let before = sum_before::<WAITS, false>(at, flags, tiles, node, begins, states, nodes);
-    if at.in_group() == 0 {
-        carried.set(0, before.0 as N);
-    }
+    let begins = HAS_ROWS && distance_of(row, TILE as u32 - 1) < TILE as u32;
+    let rows = (begins, HAS_ROWS && row.0 == 0);
+    sum_before::<WAITS>(at, flags, tile, own as u64, rows, states, looked) as N
 }
 
-/// Kernel function: returns the sum before a work-item's warp, from the start of the row on.
+/// Kernel function: returns the sum before a warp, from the start of the row on. `before` is the sum before
+/// the tile.
 #[kernel(crate = vmarray_kernel)]
 fn carried_to<N: KernelInteger, const HAS_ROWS: bool>(
-    at: At<1>,
+    before: N,
+    warp: usize,
     warps: &Group<N, WARPS>,
     are_cut: &Group<u32, WARPS>,
-    carried: &Group<N, 1>,
 ) -> N {
-    let mut carry = carried[0];
-    for warp in 0..at.in_group() / 32 {
-        carry = if HAS_ROWS && are_cut[warp] > 0 { warps[warp] } else { carry + warps[warp] };
+    let mut carry = before;
+    for other in 0..warp {
+        carry = if HAS_ROWS && are_cut[other] > 0 { warps[other] } else { carry + warps[other] };
     }
     carry
 }

@@ -1,2 +1,0 @@
-#include "look_back.h"
-LOOKS_BACK(8)

@@ -1,2 +1,0 @@
-#include "merge.h"
-MERGES(4)

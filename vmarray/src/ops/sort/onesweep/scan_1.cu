@@ -1,2 +1,0 @@
-#include "scan.h"
-SCANS(1, u32)

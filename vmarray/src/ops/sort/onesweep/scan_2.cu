@@ -1,2 +1,0 @@
-#include "scan.h"
-SCANS(2, u32)

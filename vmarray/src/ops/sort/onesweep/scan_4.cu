@@ -1,2 +1,0 @@
-#include "scan.h"
-SCANS(4, u32)

@@ -1,2 +1,0 @@
-#include "scan.h"
-SCANS(8, u64)
