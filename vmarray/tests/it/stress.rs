@@ -1,6 +1,7 @@
 //! Long stress tests for machines with GPUs: `cargo xtask test-gpu`. Environment variables set the sizes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use vmarray::expr::{Expr, index};
 use vmarray::prelude::*;
 
 use crate::common::{Numbers, devices, together};
@@ -135,4 +136,47 @@ fn an_array_as_large_as_the_cards() {
     });
     let total = array.stats().total();
     println!("{bytes} bytes in {pages} pages: {total:?}");
+}
+
+/// Fills an array, sorts it, and compares sums and counts of the elements before and after.
+macro_rules! check_long_sort {
+    ($array:ident, $kind:expr, $T:ty, $values:expr, $count:expr) => {{
+        let own = || Field::<$T, $T>::whole();
+        $array.transform(.., own().set($values)).unwrap();
+        let found = || {
+            let rest = own().cast::<u64>() % 1_000_003;
+            ($array.sum(.., rest).unwrap(), $array.count_where(.., $count(own())).unwrap())
+        };
+        let (before, start) = (found(), std::time::Instant::now());
+        $array.sort(..).unwrap();
+        let plan = $array.explain_sort(.., None).unwrap();
+        println!("{} {}: {:?}, {plan}", $array.len(), $kind, start.elapsed());
+        assert!($array.is_sorted(..).unwrap(), "{}", $kind);
+        assert_eq!(found(), before, "{}", $kind);
+    }};
+}
+
+#[test]
+#[ignore = "takes as much memory as the card has; for machines with cards"]
+fn long_sorts_keep_all_elements() {
+    let len = setting("VMARRAY_STRESS_KEYS", 1 << 32);
+    let bytes = setting("VMARRAY_STRESS_SORT_BYTES", 124 << 30);
+    let devices = rig();
+    let random = |at: Expr<u32, u64>| (((at + 1) * 0x9E37_79B9_7F4A_7C15_u64) >> 32).cast::<u32>();
+    let at = index::<u32>;
+    let array = VirtualArray::<u32>::builder(len as usize).devices(devices.clone()).build().unwrap();
+    let below = |own: Field<u32, u32>| own.lt(3);
+    check_long_sort!(array, "keys of three values", u32, random(at()) % 3, below);
+    check_long_sort!(array, "keys in order", u32, at().cast::<u32>(), below);
+    check_long_sort!(array, "keys in reverse order", u32, (at() ^ (len - 1)).cast::<u32>(), below);
+    check_long_sort!(array, "random keys", u32, random(at()), below);
+    drop(array);
+    let at = index::<f32>;
+    let array = VirtualArray::<f32>::builder(len as usize).devices(devices.clone()).build().unwrap();
+    let quotients = (at() % 7).cast::<f32>() / (at() % 5).cast::<f32>();
+    check_long_sort!(array, "floats with NaNs", f32, quotients, |own: Field<f32, f32>| own.ne(own));
+    drop(array);
+    let array = VirtualArray::<u64>::builder((bytes / 8) as usize).devices(devices).build().unwrap();
+    let values = (index::<u64>() + 1) * 0x9E37_79B9_7F4A_7C15_u64;
+    check_long_sort!(array, "random keys of 8 bytes", u64, values, |own: Field<u64, u64>| own.lt(1 << 50));
 }
