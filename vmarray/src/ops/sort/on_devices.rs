@@ -26,7 +26,7 @@ use crate::base::scoped_threads::each;
 use crate::ops::executor::{ChannelShare, DeviceOutcome, Striping};
 
 /// The most keys of a channel for which scratch memory of the same length is allocated.
-const BESIDE_MAX: u64 = if cfg!(test) { 6000 } else { 1 << 62 };
+const BESIDE_MAX: u64 = if cfg!(test) { 10_000 } else { 1 << 62 };
 
 /// Sorts the keys of all channels, with their values. Calls `begin_write` before the first write. There must
 /// be at least one share, each share must have keys, and all devices must map each other's memory.

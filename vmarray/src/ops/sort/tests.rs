@@ -99,11 +99,11 @@ fn keys(random: &mut SplitMix64, len: usize, kind: usize) -> Vec<u64> {
 fn channels_that_reach_each_other_and_little_room_are_sorted_on_devices() {
     let mut random = SplitMix64::new(11);
     for round in 0..random_cases(48) as usize {
-        // The library sorts in place from 6000 keys of one channel (share of a device) on, so the length
+        // The library sorts in place from 10 000 keys of one channel (share of a device) on, so the length
         // selects the algorithm.
         let channels = [1, 1, 2, 3, 4, 5][round % 6];
         let is_in_place = channels == 1 || round % 12 >= 6;
-        let len = if is_in_place { channels * 6001 + random.index(18_000) } else { random.index(6000) };
+        let len = if is_in_place { channels * 10_001 + random.index(9000) } else { random.index(10_000) };
         let device = Arc::new(Faulty::new(InterpretedGpu::new()));
         let page_len = 1 + random.index(1500);
         let before = channels * page_len * random.index(2);
@@ -324,7 +324,7 @@ fn what_fails_leaves_the_keys_in_some_order() {
     for round in 0..rounds {
         let channels = 1 + round % 3;
         let is_in_place = channels == 1 || round % 12 < 3;
-        let len = if is_in_place { channels * 6001 + random.index(12_000) } else { 5000 };
+        let len = if is_in_place { channels * 10_001 + random.index(9000) } else { 5000 };
         let device = Arc::new(Faulty::new(InterpretedGpu::new()));
         let devices = (0..channels).map(|_| Arc::clone(&device));
         let array = VirtualArray::<u64>::builder(len).devices(devices).page_len(700);
@@ -364,7 +364,7 @@ fn sorts_tell_how_far_they_are_and_stop_when_the_program_says_so() {
     let mut random = SplitMix64::new(13);
     // Test three algorithms: sorts in device memory, sorts in place, and sorts through RAM.
     let (card, other) = (DeviceKind::DiscreteGpu, DeviceKind::Cpu);
-    let kinds = [(1, 5000, card), (3, 3000, card), (1, 9000, card), (2, 15_000, card), (2, 3000, other)];
+    let kinds = [(1, 5000, card), (3, 3000, card), (1, 11_000, card), (2, 21_000, card), (2, 3000, other)];
     for (kind, (channels, len, of)) in kinds.into_iter().enumerate() {
         // Two digits differ, so there are two passes, which the host interprets.
         let unsorted: Vec<u64> =
