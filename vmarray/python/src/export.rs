@@ -371,13 +371,18 @@ release!(release_stream, arrow::Stream, |_: &arrow::Stream| &[]);
 /// # Safety
 /// `capsule` is a capsule of `_arrow.py`.
 unsafe extern "C" fn end_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: the capsule is alive during its destructor, and has a stream under this name.
+    // SAFETY: the capsule is alive during its destructor, and has a stream under this name, which lives as
+    // long as the object of the capsule's context.
     unsafe {
         let stream =
             ffi::PyCapsule_GetPointer(capsule, c"arrow_array_stream".as_ptr()).cast::<arrow::Stream>();
-        if let Some(release) = (*stream).release {
+        if stream.is_null() {
+            ffi::PyErr_Clear();
+        } else if let Some(release) = (*stream).release {
             release(stream);
         }
+        // The object that keeps the stream alive.
+        ffi::Py_DecRef(ffi::PyCapsule_GetContext(capsule).cast());
     }
 }
 

@@ -383,7 +383,8 @@ impl Lazy {
         for start in (0..all).step_by(SELECTED_IN_RAM) {
             let flags = &mut flags[..SELECTED_IN_RAM.min(all - start)];
             block(mask, start, 1, flags)?;
-            count += flags.iter().map(|flag| usize::from(*flag)).sum::<usize>();
+            // Bools of files may have any byte.
+            count += flags.iter().map(|flag| usize::from(*flag != 0)).sum::<usize>();
         }
         let (view, mut done) = (self.made(&[count], options)?, 0);
         for start in (0..all).step_by(SELECTED_IN_RAM) {
@@ -400,14 +401,14 @@ impl Lazy {
     }
 }
 
-/// Moves the items whose flag is 1 to the front, and returns the number of their bytes.
+/// Moves the items whose flag is not 0 to the front, and returns the number of their bytes.
 fn compact(flags: &[u8], items: &mut [u8], size: usize) -> usize {
     fn of_size<const N: usize>(flags: &[u8], items: &mut [u8]) -> usize {
         let (items, mut kept) = (items.as_chunks_mut::<N>().0, 0);
         for (at, flag) in flags.iter().enumerate() {
             // Copy each item, because a branch on random flags costs more. The next item overwrites it.
             items[kept] = items[at];
-            kept += usize::from(*flag);
+            kept += usize::from(*flag != 0);
         }
         kept * N
     }

@@ -137,5 +137,9 @@ pub fn over_memory(
 pub fn close_homes(py: Python<'_>) -> PyResult<()> {
     let called: Vec<_> = lock(&CALLED).drain(..).filter_map(|one| one.upgrade()).collect();
     // A forked process has the arrays of its parent, and must not write their pages.
-    off(py, || called.into_iter().filter(|handle| handle.is_own()).try_for_each(|handle| handle.close()))
+    off(py, || {
+        // Close all arrays before the first error is reported.
+        let closed: Vec<_> = called.iter().filter(|handle| handle.is_own()).map(|handle| handle.close()).collect();
+        closed.into_iter().collect()
+    })
 }

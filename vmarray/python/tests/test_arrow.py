@@ -35,6 +35,28 @@ def test_columns_travel_both_ways(dtype, shape, seed):
     same(vm.from_arrow(vm.asarray(own)), native)
 
 
+def test_dates_and_missing_dates_are_arrows_own():
+    days = np.array(["2020-01-01", "NaT", "1969-12-31", "2021-01-01"], "M8[D]")
+    for own in (days, days.astype("M8[ns]"), days - days[0]):
+        column = pa.chunked_array(vm.asarray(own.astype("m8[s]") if own.dtype.kind == "m" else own))
+        assert column.null_count == 1
+        assert column.to_pylist()[0] == pa.array(own.astype("m8[s]") if own.dtype.kind == "m" else own).to_pylist()[0]
+    same(vm.from_arrow(pa.array(days.tolist())), days)
+    same(vm.from_arrow(pa.array(days)), days)
+    with pytest.raises(vm.InvalidError, match="outside of the range"):
+        pa.chunked_array(vm.asarray(np.array([2**40], "i8").view("M8[D]")))
+
+
+def test_capsules_outlive_what_consumers_take_from_them():
+    capsule = vm.asarray(np.zeros(10, TABLE)).__arrow_c_stream__()
+    assert pa.RecordBatchReader._import_from_c_capsule(capsule).read_all().num_rows == 10
+    gc.collect()
+    del capsule
+    gc.collect()
+    with pytest.raises(TypeError, match="copy"):
+        vm.from_arrow(pa.array([1.0, 2.0]), copy=False)
+
+
 def test_tables_travel_both_ways(monkeypatch):
     monkeypatch.setattr(_arrow, "_PIECE", 300)
     own = np.zeros(1000, TABLE)

@@ -350,3 +350,19 @@ def test_a_forked_process_reads_files_and_refuses_the_rest(tmp_path):
     same(array[499], own[499])
     writable.close()
     assert np.fromfile(tmp_path / "b", "i8")[7] == 1
+
+
+def test_bools_of_files_may_have_any_byte(tmp_path):
+    (tmp_path / "flags").write_bytes(bytes([2, 0, 255]) + bytes(4997))
+    mask = vm.memmap(tmp_path / "flags", "?", "r")
+    same(vm.arange(5000)[mask], np.array([0, 2]))
+
+
+def test_files_with_named_dtypes_and_orders_keep_them(tmp_path):
+    (tmp_path / "a.safetensors").write_bytes(bytes(100))
+    with pytest.raises(vm.FileError, match="names the dtypes"):
+        vm.open(tmp_path / "a.safetensors", dtype="u1")
+    np.arange(12, dtype="u1").tofile(tmp_path / "b")
+    array = vm.memmap(tmp_path / "b", "u1", "r", shape=(4, 3), order="F")
+    with pytest.raises(AttributeError, match="in-place"):
+        array.shape = (2, 2, 3)

@@ -219,7 +219,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     @shape.setter
     def shape(self, shape: Any) -> None:
-        core = self._core.reshaped(shape)
+        # An array in Fortran order is pickled by its path, so its shape must stay that of the file.
+        is_fortran = self._place is not None and self._place[1] == "F"
+        core = None if is_fortran else self._core.reshaped(shape)
         if core is None:
             raise AttributeError("Incompatible shape for in-place modification; use `.reshape()`, which makes a copy")
         self._core = core

@@ -65,6 +65,9 @@ _new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
+_set_context = ctypes.pythonapi.PyCapsule_SetContext
+_set_context.restype, _set_context.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_void_p]
+
 _increase = ctypes.pythonapi.Py_IncRef
 _increase.restype, _increase.argtypes = None, [ctypes.py_object]
 
@@ -106,7 +109,8 @@ def _schema_of(dtype: np.dtype[Any], shape: tuple[int, ...], name: str, into: _S
     kind: Any = _SCHEMA * len(children)
     pointers = kind(*map(ctypes.pointer, children))
     texts = form.encode(), name.encode()
-    into.format, into.name, into.metadata, into.flags, into.dictionary = *texts, None, 0, None
+    flags = _NULLABLE if dtype.kind in "mM" and not shape else 0
+    into.format, into.name, into.metadata, into.flags, into.dictionary = *texts, None, flags, None
     into.n_children, into.children = len(children), ctypes.cast(pointers, ctypes.POINTER(_SCHEMA))
     into.release, into.private = _RELEASE_SCHEMA, _keep(children, pointers, texts)
 
@@ -114,8 +118,9 @@ def _schema_of(dtype: np.dtype[Any], shape: tuple[int, ...], name: str, into: _S
 def _chunk_of(items: np.ndarray[Any, Any], into: _Chunk) -> None:
     """Fills the structure of the items of a NumPy array along its first axis."""
     children: list[_Chunk] = []
-    length = len(items)
+    length, missing = len(items), 0
     buffers: list[Any] = [None]
+    owned: list[Any] = []
     if items.ndim > 1:
         children.append(_Chunk())
         _chunk_of(items.reshape(items.shape[0] * items.shape[1], *items.shape[2:]), children[0])
@@ -125,16 +130,32 @@ def _chunk_of(items: np.ndarray[Any, Any], into: _Chunk) -> None:
             _chunk_of(items[field], children[-1])
     else:
         items = np.ascontiguousarray(items, items.dtype.newbyteorder("="))
+        if items.dtype.kind in "mM":
+            is_there = ~np.isnat(items)
+            missing = length - int(is_there.sum())
+            if missing:
+                owned.append(np.packbits(is_there, bitorder="little"))
+                buffers[0] = owned[0].ctypes.data
+            if items.dtype == "M8[D]":
+                items = _days(items, is_there)
         data = np.packbits(items, bitorder="little") if items.dtype == np.bool_ else items
         buffers.append(data.ctypes.data if data.size else None)
         items = data
     kind: Any = _CHUNK * len(children)
     pointers = kind(*map(ctypes.pointer, children))
     addresses = (ctypes.c_void_p * len(buffers))(*buffers)
-    into.length, into.null_count, into.offset, into.dictionary = length, 0, 0, None
+    into.length, into.null_count, into.offset, into.dictionary = length, missing, 0, None
     into.n_buffers, into.buffers = len(buffers), ctypes.cast(addresses, ctypes.POINTER(ctypes.c_void_p))
     into.n_children, into.children = len(children), ctypes.cast(pointers, ctypes.POINTER(_CHUNK))
-    into.release, into.private = _RELEASE_CHUNK, _keep(children, pointers, addresses, items)
+    into.release, into.private = _RELEASE_CHUNK, _keep(children, pointers, addresses, items, owned)
+
+
+def _days(dates: np.ndarray[Any, Any], is_there: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Dates as Arrow's numbers of days, which have 4 bytes; 0 for a missing date."""
+    days = np.where(is_there, dates.astype("i8"), 0)
+    if (days != days.astype("i4")).any():
+        raise InvalidError("some dates are outside of the range of Arrow's dates; convert them by astype('M8[s]')")
+    return days.astype("i4")
 
 
 class _Source:
@@ -150,8 +171,11 @@ class _Source:
         )
 
     def _schema(self, _: Any, into: Any) -> int:
-        _schema_of(self._array.dtype, self._array.shape[1:], "", into.contents)
-        return 0
+        try:
+            _schema_of(self._array.dtype, self._array.shape[1:], "", into.contents)
+            return 0
+        except BaseException as error:
+            return self._failed(error)
 
     def _next(self, _: Any, into: Any) -> int:
         try:
@@ -162,9 +186,13 @@ class _Source:
             items = np.asarray(self._array[start : start + self._rows])
             _chunk_of(items, into.contents)
             return 0
-        except Exception as error:
-            self._error = str(error).encode() + b"\0"
-            return 5  # EIO
+        except BaseException as error:
+            return self._failed(error)
+
+    def _failed(self, error: BaseException) -> int:
+        # A consumer's code in C has no exceptions: it only receives the error number EIO and this text.
+        self._error = (str(error) or type(error).__name__).encode() + b"\0"
+        return 5
 
     def _last_error(self, _: Any) -> Any:
         return ctypes.cast(ctypes.c_char_p(self._error), ctypes.c_void_p).value if self._error else None
@@ -178,7 +206,10 @@ def exported(array: Array) -> Any:
     _end(ctypes.pointer(probe))
     source = _Source(array)
     source.stream.private = _keep(source)
-    return _new_capsule(ctypes.addressof(source.stream), b"arrow_array_stream", _ADDRESSES[3])
+    capsule = _new_capsule(ctypes.addressof(source.stream), b"arrow_array_stream", _ADDRESSES[3])
+    # The capsule reads the stream when it ends, so it also keeps the stream alive.
+    _set_context(capsule, _keep(source))
+    return capsule
 
 
 def from_arrow(values: Any, **options: Any) -> Array:
@@ -195,6 +226,7 @@ def from_arrow(values: Any, **options: Any) -> Array:
     >>> vm.from_arrow(vm.arange(5))[3]
     np.int64(3)
     """
+    options = _array._checked(options)
     if hasattr(values, "__arrow_c_stream__"):
         capsule = values.__arrow_c_stream__()
         stream = ctypes.cast(_pointer_of(capsule, b"arrow_array_stream"), _STREAM)
@@ -292,8 +324,11 @@ def _items(schema: _Schema, chunk: _Chunk, dtype: np.dtype[Any], start: int = 0,
         if dtype == np.bool_:
             items = _bits(data, start, length)
         elif length:
-            raw = (ctypes.c_char * (length * dtype.itemsize)).from_address(data + start * dtype.itemsize)
-            items = np.frombuffer(memoryview(raw), dtype, length)
+            stored = np.dtype("i4") if dtype == "M8[D]" else dtype
+            raw = (ctypes.c_char * (length * stored.itemsize)).from_address(data + start * stored.itemsize)
+            items = np.frombuffer(memoryview(raw), stored, length)
+            if stored != dtype:
+                items = items.astype("i8").view(dtype)
         else:
             items = np.empty(0, dtype)
     if chunk.null_count and chunk.buffers[0] and length:

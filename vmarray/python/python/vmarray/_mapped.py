@@ -134,7 +134,8 @@ def _make(path: str, length: int, *, is_new: bool) -> None:
             raise FileError(f"the file {path} is in use; close the arrays that have it open") from None
         if is_new:
             os.ftruncate(descriptor, 0)
-        os.ftruncate(descriptor, max(length, 1))
+        # Another program may have extended the file meanwhile.
+        os.ftruncate(descriptor, max(length, 1, os.fstat(descriptor).st_size))
     finally:
         os.close(descriptor)
 
@@ -209,7 +210,10 @@ def open(
         own, own_shape, offset, order = _npy_header(path)
         _expect(path, own, own_shape, dtype, shape)
         return _over(path, own, own_shape, mode or "r+", offset, order, options)
-    if dtype is None and (path.endswith((".safetensors", ".safetensors.index.json")) or start[8:9] == b"{"):
+    is_named = path.endswith((".safetensors", ".safetensors.index.json"))
+    if is_named and dtype is not None:
+        raise FileError(f"{path} names the dtypes of its arrays; leave `dtype` out, or open its bytes by vmarray.memmap")
+    if is_named or (dtype is None and start[8:9] == b"{"):
         return SafeTensors(path, "r" if mode is None else mode, **options)
     for magic, text in _FOREIGN.items():
         if start.startswith(magic):

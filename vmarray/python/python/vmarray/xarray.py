@@ -24,6 +24,7 @@ from xarray.namedarray.parallelcompat import ChunkManagerEntrypoint
 
 from . import _array
 from ._array import Array
+from ._errors import InvalidError
 
 
 class ChunkManager(ChunkManagerEntrypoint[Any]):
@@ -71,6 +72,13 @@ class ChunkManager(ChunkManagerEntrypoint[Any]):
         return tuple(np.asarray(one) if isinstance(one, Array) else one for one in data)
 
     def apply_gufunc(self, func: Any, signature: str, *args: Any, **given: Any) -> Any:
+        for name in ("axes", "axis"):
+            if given.get(name) is not None:
+                raise InvalidError(f"apply_gufunc has no option {name!r}; move the axes first")
+        if given.get("keepdims"):
+            raise InvalidError("apply_gufunc has no option 'keepdims'; expand the result")
+        if given.get("vectorize"):
+            func = np.vectorize(func, otypes=given.get("output_dtypes"), signature=signature)
         names = ("axes", "axis", "keepdims", "output_dtypes", "output_sizes", "vectorize", "allow_rechunk", "meta")
         return func(*args, **{name: one for name, one in given.items() if name not in names})
 
