@@ -918,12 +918,14 @@ fn few_frames_suffice_for_any_number_of_threads() {
 
 /// Functions that neither hold nor await pages, or are no operations of a program.
 const WITHOUT_PAGES: &[&str] = &[
+    "annotation",
     "array",
     "builder",
     "capacity",
     "commit",
     "dimensions",
     "explain",
+    "explain_sort",
     "from_index_set",
     "host_memory",
     "into_array",
