@@ -139,7 +139,8 @@ pub fn close_homes(py: Python<'_>) -> PyResult<()> {
     // A forked process has the arrays of its parent, and must not write their pages.
     off(py, || {
         // Close all arrays before the first error is reported.
-        let closed: Vec<_> = called.iter().filter(|handle| handle.is_own()).map(|handle| handle.close()).collect();
+        let closed: Vec<_> =
+            called.iter().filter(|handle| handle.is_own()).map(|handle| handle.close()).collect();
         closed.into_iter().collect()
     })
 }
