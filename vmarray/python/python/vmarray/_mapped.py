@@ -212,7 +212,7 @@ def open(
         return _over(path, own, own_shape, mode or "r+", offset, order, options)
     is_named = path.endswith((".safetensors", ".safetensors.index.json"))
     if is_named and dtype is not None:
-        raise FileError(f"{path} names the dtypes of its arrays; leave `dtype` out, or open its bytes by vmarray.memmap")
+        raise FileError(f"{path} names the dtypes of its arrays; leave `dtype` out (vmarray.memmap opens the bytes)")
     if is_named or (dtype is None and start[8:9] == b"{"):
         return SafeTensors(path, "r" if mode is None else mode, **options)
     for magic, text in _FOREIGN.items():
