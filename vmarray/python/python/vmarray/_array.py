@@ -1425,7 +1425,8 @@ def arange(*limits: Any, dtype: DType | None = None, **options: Any) -> Array:
     start, stop, step = named.get("start", 0), named.get("stop"), named.get("step", 1)
     start, stop, step = (0, start, step) if stop is None else (start, stop, 1 if step is None else step)
     if any(getattr(one, "dtype", np.dtype(float)).kind in "mM" for one in (start, stop, step)):
-        return asarray(_numpy.arange(start, stop, step, dtype=dtype), **options)
+        # NumPy deprecates a step without a unit.
+        return asarray(_numpy.arange(start, stop, named.get("step"), dtype=dtype), **options)
     if dtype is None:
         dtype = np.arange(*(_of_type(one, 1) for one in (start, stop, step))).dtype
     kind = np.dtype(dtype)
