@@ -7,6 +7,11 @@ use vmarray_support::links;
 
 use crate::trace;
 
+/// Returns true if each device maps the memory of all of them. Tests links as [`reach`] does.
+pub fn all_map<'a>(devices: impl Iterator<Item = &'a Arc<dyn Device>> + Clone) -> bool {
+    devices.clone().all(|from| devices.clone().all(|to| reach(from, to) == Reach::Maps))
+}
+
 /// Returns the kind of access that a device has to the memory of another device: none if the link between
 /// them is broken. As in [`links::reach`], the first use of a link tests it. The calling thread must hold no
 /// lock of a channel (share of a device).

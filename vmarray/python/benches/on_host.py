@@ -99,7 +99,7 @@ COMPUTES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "nonzero": lambda np, a, b: np.flatnonzero(a > 3),
     "a[a > 3]": lambda np, a, b: a[a > 3],
 }
-#: What numba computes for each item, and the reductions of which numba adds up the items.
+#: The loops that numba computes for each item, and the reductions in which numba adds up the items.
 LOOPS: dict[str, Callable[[Any, Any], Any]] = {
     "-a": lambda a, b: -a, "abs": lambda a, b: abs(a), "square": lambda a, b: a * a, "a + b": lambda a, b: a + b,
     "a - b": lambda a, b: a - b, "a * b": lambda a, b: a * b, "a * 2 + b": lambda a, b: a * 2 + b,

@@ -27,7 +27,7 @@ hypothesis.settings.load_profile("vmarray")
 
 @pytest.fixture(autouse=True)
 def _devices_compute():
-    """Devices compute arrays of any size; a test sets `FEW` for NumPy to compute those of few items."""
+    """Devices compute arrays of any size; a test sets `FEW` if NumPy is to compute arrays of few items."""
     _few.ITEMS_MAX = 0
     _products.PRODUCT_BYTES = 1 << 20
 

@@ -28,7 +28,7 @@ def test_a_memory_map_is_numpys(folder, shape, dtype, seed, offset, is_fortran, 
     ours, numpys = folder / "ours", folder / "numpys"
     for path in (ours, numpys):
         path.write_bytes(bytes(range(offset)) + own.tobytes(order) + b"end")
-    # NumPy maps only what has bytes.
+    # NumPy maps only ranges that have bytes.
     theirs = np.memmap(numpys, dtype, mode, offset, shape, order) if own.size else own
     with vm.memmap(ours, dtype, mode, offset, shape, order) as array:
         assert (array.shape, array.dtype, array.flags.writeable) == (theirs.shape, theirs.dtype, mode != "r")

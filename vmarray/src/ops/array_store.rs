@@ -18,7 +18,7 @@ use crate::base::element::Element;
 use crate::base::error::{Result, interrupted};
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counters;
-use crate::engine::links::reach;
+use crate::engine::links::{all_map, reach};
 use crate::engine::pager::Pager;
 use crate::ops::executor::{
     AnswerParts, AnyQuestion, AskedRun, Change, ChannelShare, Collecting, DeviceOutcome, Examination,
@@ -324,10 +324,8 @@ impl HomeElements<'_> {
         work: ShareWork<'_>,
     ) -> Result<bool> {
         let pager = self.pager;
-        let devices: Vec<_> = pager.channels().iter().map(|channel| channel.device()).collect();
-        let are_joined =
-            || devices.iter().all(|one| devices.iter().all(|two| reach(one, two) == Reach::Maps));
-        if !devices.iter().copied().all(can_do) || !are_joined() {
+        let devices = pager.channels().iter().map(|channel| channel.device());
+        if !devices.clone().all(can_do) || !all_map(devices) {
             return Ok(false);
         }
         let values = companion.map(|(of, len)| CompanionValues::new(*self, range, of, len).ok_or(()));
@@ -349,7 +347,8 @@ impl HomeElements<'_> {
         };
         let parts = self.share_parts(range, values.as_ref()).into_iter();
         let shares: Vec<_> = parts.filter(|(_, own, _)| !own.is_empty()).map(share).collect();
-        let striping = Striping { page_len: self.page_len, channels: devices.len(), start: range.start };
+        let striping =
+            Striping { page_len: self.page_len, channels: pager.channels().len(), start: range.start };
         match work(&shares, striping, &mut || claimed.begin_write()) {
             DeviceOutcome::Done => Ok(true),
             DeviceOutcome::Unsupported => Ok(false),

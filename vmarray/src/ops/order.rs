@@ -22,7 +22,7 @@ use crate::array::VirtualArray;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::executor::Operand;
 use crate::ops::sealed::INTERNAL;
-use crate::ops::sort::{SortKey, sort_with_values};
+use crate::ops::sort::{SortKey, moves_with_keys, sort_with_values};
 use crate::ops::view::{Linear, Shape as _, Store, StoreMut as _, View, ViewMut};
 
 pub use groups::{Groupable, Groups};
@@ -395,7 +395,7 @@ pub trait OrderMut<'a>: ViewMut<'a> + View<'a, Shape = Linear, Index = usize> {
         Self::Element: SortKey,
         V: ViewMut<'v> + View<'v, Shape = Linear, Index = usize>,
     {
-        if !matches!(size_of::<V::Element>(), 4 | 8) && keys::sort_by_position(self, &bounds, values)? {
+        if !moves_with_keys(size_of::<V::Element>()) && keys::sort_by_position(self, &bounds, values)? {
             return Ok(());
         }
         let (store, shape) = values.parts();

@@ -35,7 +35,7 @@ pub(crate) use self::on_device::refusal;
 pub(crate) use self::on_devices::of_each;
 use self::on_devices::sort_on_devices;
 pub(crate) use self::on_host::{sort as sort_in_ram, sort_pairs as sort_pairs_in_ram};
-pub(crate) use self::onesweep::is_unsupported;
+pub(crate) use self::onesweep::{is_unsupported, moves_with_keys};
 pub use self::plan::SortPlan;
 #[cfg(test)]
 pub(crate) use self::tests::InterpretedGpu;
@@ -63,7 +63,7 @@ pub(crate) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     }
     let value_bytes = values.map(|values| values.stride());
     let is_done = match SortPlan::new(target, range.len(), size_of::<T>(), value_bytes) {
-        SortPlan::OnDevices if matches!(value_bytes, None | Some(4 | 8)) => {
+        SortPlan::OnDevices if value_bytes.is_none_or(moves_with_keys) => {
             let companion = values.map(|values| (values, range.len()));
             let all = |_: &Arc<dyn Device>| true;
             target.change_on_devices(range, companion, &all, &mut |shares, striping, begin_write| {

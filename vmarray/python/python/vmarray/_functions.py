@@ -275,7 +275,7 @@ def reduced(
 ) -> Any:
     """Reduces an array with NumPy, piece by piece. RAM must have room for the result. With a mask `where`, a function
     without an identity, such as ``maximum``, needs an initial value. `before` is a function of the items and the key of
-    a piece, which returns what is reduced."""
+    a piece, which returns the items to reduce."""
     by = _layout.arrangement(array) if where is True and before is None and array.ndim > 1 else None
     if by is not None:
         axes = tuple(range(array.ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, array.ndim)

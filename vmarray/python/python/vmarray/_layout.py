@@ -9,7 +9,7 @@ import numpy as np
 
 from ._array import Array
 
-#: The axes of an array in the order of their strides, and True for those that run backwards.
+#: The axes of an array in the order of their strides, and True for each axis that runs backwards.
 Arrangement = tuple[tuple[int, ...], tuple[bool, ...]]
 
 

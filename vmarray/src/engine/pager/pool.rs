@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use backend_api::{DeviceSpan, Gather, HostBuffer, HostMemory, LaunchView, Queue, Reach, Result};
+use backend_api::{DeviceSpan, Gather, HostBuffer, HostMemory, LaunchView, Queue, Result};
 
 use super::Pager;
 use crate::engine::channel::HomeQueues;
-use crate::engine::links::reach;
+use crate::engine::links::all_map;
 
 /// The devices of an array with several channels, if each can access the home slots of all channels.
 #[derive(Debug)]
@@ -56,8 +56,7 @@ impl Pager {
                 lanes.push(number);
             }
         }
-        let devices = || lanes.iter().map(|lane| channels[*lane].device());
-        let is_reached = devices().all(|from| devices().all(|to| reach(from, to) == Reach::Maps));
+        let is_reached = all_map(lanes.iter().map(|lane| channels[*lane].device()));
         (is_reached && lanes.iter().all(|lane| self.takes_pages(*lane).is_ok())).then(|| SharedHomes {
             lanes,
             next: AtomicUsize::new(0),

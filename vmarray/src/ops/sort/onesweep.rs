@@ -83,6 +83,11 @@ impl<T> OfLengths<T> {
     }
 }
 
+/// Returns true if values of this length move in the passes of a sort, together with their keys.
+pub(crate) fn moves_with_keys(value_bytes: usize) -> bool {
+    matches!(value_bytes, 4 | 8)
+}
+
 /// Returns the type of values of 4 or 8 bytes, or of no values. Returns `None` for other lengths.
 pub(super) fn value_type(bytes: Option<u64>) -> Option<Option<Type>> {
     match bytes {

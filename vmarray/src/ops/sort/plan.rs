@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use backend_api::{Device, Reach};
+use backend_api::Device;
 
+use super::onesweep::moves_with_keys;
 use super::{on_device, ram_in_place};
-use crate::engine::links::reach;
+use crate::engine::links::all_map;
 use crate::ops::executor::ResultStore;
 
 /// The strategy of a sort, as [`explain_sort`](crate::views::Sort::explain_sort) returns it. If the strategy
@@ -47,14 +48,13 @@ impl SortPlan {
         value_bytes: Option<usize>,
     ) -> Self {
         let devices = of.devices();
-        // Values of other lengths move by position.
-        let with_keys = value_bytes.map(|bytes| if let 4 | 8 = bytes { bytes } else { 8 });
+        // Values of other lengths move by positions of 8 bytes.
+        let with_keys = value_bytes.map(|bytes| if moves_with_keys(bytes) { bytes } else { 8 });
         let is_possible = |device: &Arc<dyn Device>| on_device::can_sort(device, key_bytes, with_keys);
         let all_possible = devices.iter().all(|(device, _)| is_possible(device));
-        let joined = |one: &Arc<dyn Device>| devices.iter().all(|(two, _)| reach(one, two) == Reach::Maps);
         let [(first, _), ..] = &devices[..] else { return Self::InRam };
         match of.pager() {
-            Some(_) if all_possible && devices.iter().all(|(one, _)| joined(one)) => Self::OnDevices,
+            Some(_) if all_possible && all_map(devices.iter().map(|(device, _)| *device)) => Self::OnDevices,
             Some(_)
                 if ram_in_place::can_sort(&***first)
                     && ram_in_place::is_worth_it(of, len, key_bytes, value_bytes) =>

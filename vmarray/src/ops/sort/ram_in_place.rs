@@ -7,7 +7,7 @@ use super::external_merge::bytes_in_ram;
 use super::keys::{KeyBits, KeyOrder};
 use super::on_device::refusal;
 use super::on_host::sort_at_home;
-use super::onesweep::is_unsupported;
+use super::onesweep::{is_unsupported, moves_with_keys};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::progress::in_steps;
 use crate::base::racy_slice::HomeSlice;
@@ -28,7 +28,7 @@ pub(super) fn is_worth_it(
     value_bytes: Option<usize>,
 ) -> bool {
     of.pager().is_some_and(|pager| pager.channels().len() == 1)
-        && matches!(value_bytes, None | Some(4 | 8))
+        && value_bytes.is_none_or(moves_with_keys)
         && len * (key_bytes + value_bytes.unwrap_or(0)) <= 2 * bytes_in_ram()
 }
 

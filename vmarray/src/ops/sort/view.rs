@@ -76,8 +76,8 @@ pub trait Sort<'a>: ViewMut<'a> + View<'a, Shape = Linear, Element: SortKey> {
         sorted(self, bounds, true)
     }
 
-    /// Returns the strategy of a sort of a range, with values of so many bytes or without values. The call
-    /// sorts nothing.
+    /// Returns the strategy of a sort of a range, with values of `value_bytes` bytes or without values. The
+    /// call sorts nothing.
     ///
     /// ```
     /// use vmarray::prelude::*;
