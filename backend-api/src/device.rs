@@ -7,7 +7,7 @@ use std::task::Waker;
 use crate::kernel::KernelFacts;
 use crate::{
     BufferHandle, DeviceInfo, DeviceSpan, Error, ErrorKind, HostAllocation, HostMemory, Launch, MemoryStatus,
-    QueueHandle, Reach, Request, Result, Route, Routing, Ticket,
+    QueueHandle, Reach, Request, Result, Route, Routing, StreamLauncher, Ticket,
 };
 
 /// Progress of a queue up to a [`Ticket`] (position in its sequence of submissions): pending or done.
@@ -491,6 +491,12 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// NVIDIA GPUs. A wrapper that must process all writes returns `None`. The support does not change during
     /// the device's life.
     fn addresses(&self) -> Option<&dyn Addresses> {
+        None
+    }
+
+    /// Returns the interface for kernels on streams of the program, if the device has it: NVIDIA GPUs. The
+    /// support does not change during the device's life.
+    fn stream_launcher(&self) -> Option<&dyn StreamLauncher> {
         None
     }
 

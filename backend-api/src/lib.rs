@@ -137,6 +137,7 @@ mod owned;
 pub mod racy;
 mod request;
 mod route;
+mod stream;
 mod validate;
 mod waker;
 mod work;
@@ -158,6 +159,7 @@ pub use numa::numa_node;
 pub use owned::{DeviceBuffer, HostBuffer, Queue};
 pub use request::{Fill, Gather, LEFT_OUT, Scatter, Search, Transfer};
 pub use route::{Route, Routing};
+pub use stream::{StreamId, StreamKernel, StreamLauncher, StreamLayout, StreamView};
 pub use validate::Extents;
 #[doc(hidden)]
 pub use waker::waker;

@@ -11,7 +11,7 @@ use backend_api::kernel::KernelFacts;
 use backend_api::{
     AddressSpace, Addresses, BufferHandle, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind,
     Extents, Gather, HostAllocation, HostMemory, Launch, LaunchView, MemoryStatus, QueueHandle, QueueId,
-    QueueProgress, Reach, Request, Result, Route, Routing, Scatter, Ticket,
+    QueueProgress, Reach, Request, Result, Route, Routing, Scatter, StreamLauncher, Ticket,
 };
 use vmarray_support::backends::ram::SystemMemory;
 use vmarray_support::backends::{IndexedDirection, PIN_ADVICE, check_extend, check_extensible};
@@ -610,6 +610,11 @@ unsafe impl Device for CudaDevice {
     fn addresses(&self) -> Option<&dyn Addresses> {
         // Offer addresses only in the primary context, because other code of the process uses only that
         // context.
+        self.core.context.is_primary().then_some(self)
+    }
+
+    fn stream_launcher(&self) -> Option<&dyn StreamLauncher> {
+        // StreamLauncher of the program belong to the primary context, too.
         self.core.context.is_primary().then_some(self)
     }
 

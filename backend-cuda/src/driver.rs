@@ -270,6 +270,9 @@ macro_rules! table {
 }
 pub(crate) use table;
 
+/// A function of the host that the driver calls.
+pub(crate) type HostCallback = unsafe extern "C" fn(*mut c_void);
+
 table! {
     required {
         init = "cuInit" (c_uint);
@@ -314,6 +317,7 @@ table! {
         stream_query = "cuStreamQuery" (StreamHandle);
         stream_synchronize = "cuStreamSynchronize" (StreamHandle);
         stream_wait_event = "cuStreamWaitEvent" (StreamHandle, EventHandle, c_uint);
+        launch_host_func = "cuLaunchHostFunc" (StreamHandle, HostCallback, *mut c_void);
         event_create = "cuEventCreate" (*mut EventHandle, c_uint);
         event_destroy = "cuEventDestroy_v2" (EventHandle);
         event_record = "cuEventRecord" (EventHandle, StreamHandle);

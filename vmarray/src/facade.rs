@@ -113,6 +113,18 @@ pub mod access {
     pub use crate::ops::view::Gathered;
 }
 
+pub mod rows {
+    //! Tables of rows, for lists of ids and results that are in the memory of a GPU, on streams of the
+    //! program.
+    //!
+    //! [`VirtualArray::rows`](crate::VirtualArray::rows) makes a [`RowTable`].
+
+    pub use crate::ops::row_table::{
+        Bags, IdBuffer, OutOfRange, RowBuffer, RowCacheStats, RowFormat, RowHome, RowTable, RowTableBuilder,
+    };
+    pub use backend_api::StreamId;
+}
+
 pub mod futures {
     //! Named types of the futures of all `…_async` methods.
     //!

@@ -16,6 +16,7 @@
 //! | `array_store` | arrays as stores |
 //! | [`query`] | queries and assignments by expressions |
 //! | [`sort`] | sorting of numbers |
+//! | [`row_table`] | rows by lists of ids in the memory of a GPU |
 //! | [`launch`] | kernels of the program |
 //! | [`scan`] | prefix sums and reductions along an axis |
 //! | `matmul` | matrix products |
@@ -48,6 +49,7 @@ pub(crate) mod order;
 pub(crate) mod paged;
 #[forbid(unsafe_code)]
 pub(crate) mod query;
+pub(crate) mod row_table;
 #[cfg(feature = "host")]
 #[forbid(unsafe_code)]
 pub(crate) mod saved;

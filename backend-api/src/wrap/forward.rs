@@ -102,6 +102,9 @@ macro_rules! forward {
     (@direct_reads $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; direct_reads() -> ::std::option::Option<&dyn $crate::DirectReads> }
     };
+    (@stream_launcher $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; stream_launcher() -> ::std::option::Option<&dyn $crate::StreamLauncher> }
+    };
     (@addresses $self:ident => $to:expr) => {
         $crate::forward! { @ $self => $to; addresses() -> ::std::option::Option<&dyn $crate::Addresses> }
     };

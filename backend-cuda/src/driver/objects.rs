@@ -214,19 +214,36 @@ impl Stream {
         (threads, shared_bytes): (u32, u32),
         arguments: &mut [*mut c_void],
     ) -> DriverResult {
-        let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
-        let (launch, one, none) = (self.context.driver.table.launch_kernel, 1, null_mut());
-        let arguments = arguments.as_mut_ptr();
-        // SAFETY: the function and the stream are alive; the caller guarantees the rest.
-        check(unsafe {
-            launch(function, blocks, one, one, threads, one, one, shared_bytes, self.handle, arguments, none)
-        })
+        let (context, stream) = (&self.context, self.handle);
+        // SAFETY: the stream is alive; the caller guarantees the rest.
+        unsafe { launch_on(context, stream, function, blocks, (threads, shared_bytes), arguments) }
     }
 
     /// Returns the driver's handle of the stream, for driver calls that this type does not wrap.
     pub fn raw(&self) -> StreamHandle {
         self.handle
     }
+}
+
+/// Enqueues a launch of `function` to any stream, with `blocks` blocks; see [`Stream::launch_of`].
+///
+/// # Safety
+/// The stream is alive, and the requirements of [`Stream::launch_of`].
+pub(crate) unsafe fn launch_on(
+    context: &CudaContext,
+    stream: StreamHandle,
+    function: Function,
+    blocks: u64,
+    (threads, shared_bytes): (u32, u32),
+    arguments: &mut [*mut c_void],
+) -> DriverResult {
+    let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
+    let (launch, one, none) = (context.driver.table.launch_kernel, 1, null_mut());
+    let arguments = arguments.as_mut_ptr();
+    // SAFETY: the function is alive; the caller guarantees the rest.
+    check(unsafe {
+        launch(function, blocks, one, one, threads, one, one, shared_bytes, stream, arguments, none)
+    })
 }
 
 impl Module {

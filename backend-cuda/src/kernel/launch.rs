@@ -5,6 +5,7 @@ pub(super) mod cache;
 #[forbid(unsafe_code)]
 pub(super) mod codegen;
 mod foreign;
+mod on_stream;
 #[forbid(unsafe_code)]
 mod plan;
 #[forbid(unsafe_code)]

@@ -26,6 +26,7 @@ use crate::node::{self, Lazy, Node, Source, View};
 use crate::numpy_arrays::{Bytes, described, geometry, grid, offset};
 use crate::operations::Operation;
 use crate::results::{self, new_array};
+use crate::rows::Rows;
 use crate::store::{Options, Place};
 
 #[derive(Clone)]
@@ -720,6 +721,19 @@ impl Core {
         let (view, is_read_only) = (self.view(py)?, !self.is_writable(py)?);
         off(py, || view.handle.settle(None))?;
         ExportedItems::new(py, &view.handle, view.geometry, self.descr.clone_ref(py), is_read_only)
+    }
+
+    /// Makes a table of the array's rows for lists in the memory of a GPU.
+    fn rows(
+        &self,
+        py: Python<'_>,
+        device: &Device,
+        options: (String, bool, u64),
+        scales: Vec<f32>,
+    ) -> PyResult<Rows> {
+        let view = self.view(py)?;
+        off(py, || view.handle.settle(None))?;
+        Rows::new(py, &view.handle, &view.geometry, device, &options, scales)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -17,6 +17,10 @@ impl Device {
     pub fn of(device: Arc<AnyDevice>) -> Self {
         Self(device)
     }
+
+    pub fn device(&self) -> &Arc<AnyDevice> {
+        &self.0
+    }
 }
 
 #[pymethods]

@@ -8,6 +8,7 @@ use vmarray::compute::AnyColumn;
 use vmarray::device::expr::{Program, Value};
 use vmarray::expr::Expr;
 use vmarray::order::{Groups, Side};
+use vmarray::rows::RowTableBuilder;
 use vmarray::{AnyDevice, Footprint};
 
 /// A device program, the value that an operation uses, and an optional condition that selects elements.
@@ -160,6 +161,8 @@ pub trait Elements: Send + Sync {
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
     /// Exports elements in place until the array's next use; returns the range's first contiguous part.
     fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice>;
+    /// Returns the options of a table whose rows each have `row_len` elements.
+    fn rows(&mut self, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>>;
     /// Registers memory that the devices of the array may write to directly.
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
     fn flush(&self) -> vmarray::Result<()>;

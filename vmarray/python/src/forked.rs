@@ -8,6 +8,7 @@ use std::path::Path;
 use vmarray::access::{ExportedSlice, Registered};
 use vmarray::compute::AnyColumn;
 use vmarray::device::{Error, ErrorKind};
+use vmarray::rows::RowTableBuilder;
 use vmarray::{Footprint, Result};
 
 use crate::elements::{Asked, Bins, Code, Elements, Multiplied, Ordered, Reduced};
@@ -130,6 +131,10 @@ impl Elements for ForkedReader {
 
     fn export(&mut self, _: Range<usize>) -> Result<ExportedSlice> {
         refused("export")
+    }
+
+    fn rows(&mut self, _: usize) -> Result<RowTableBuilder<'_>> {
+        refused("rows")
     }
 
     fn register(&self, _: Vec<u64>) -> Result<Registered<u64>> {

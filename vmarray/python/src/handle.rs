@@ -72,6 +72,13 @@ pub struct Export {
     open: Option<Arc<Open>>,
 }
 
+impl Export {
+    /// True if this process created the array.
+    pub fn is_own(&self) -> bool {
+        self.handle.is_own()
+    }
+}
+
 impl Drop for Export {
     fn drop(&mut self) {
         if self.handle.process == process() {
@@ -208,6 +215,15 @@ impl Handle {
     /// Exports the first contiguous part of a range of elements, in place. The export ends when the program
     /// drops the returned value and everything made of it. Blocks.
     pub fn export(self: &Arc<Self>, range: Range<usize>) -> Result<(Arc<Export>, ExportedSlice)> {
+        self.alone(|elements| elements.export(range))
+    }
+
+    /// Runs `work` on the array, which other code cannot use from then on, until the program drops the
+    /// returned export.
+    pub fn alone<R>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&mut dyn Elements) -> vmarray::Result<R>,
+    ) -> Result<(Arc<Export>, R)> {
         let mut open = self.open()?;
         {
             let mut state = lock(&self.state);
@@ -220,12 +236,12 @@ impl Handle {
             }
             *state = State::Exported;
         }
-        let run = match Arc::get_mut(&mut open).and_then(Owned::get_mut) {
-            Some(elements) => elements.export(range),
+        let outcome = match Arc::get_mut(&mut open).and_then(Owned::get_mut) {
+            Some(elements) => work(elements),
             None => unreachable!("no other thread holds the reference or can get it"),
         };
         let loan = Arc::new(Export { handle: Arc::clone(self), open: Some(open) });
-        Ok((loan, run?))
+        Ok((loan, outcome?))
     }
 
     /// Closes the array. Before that, writes changed pages to their storage in Python, if there is one. The

@@ -2,12 +2,12 @@
 //!
 //! Strided views (`geometry`, `copies`) show arrays of any element type as bytes (`element`, `elements`,
 //! `store`, `handle`); arrays of few bytes begin in RAM (`small`). Lazy expressions (`node`) are made of
-//! `operations` and lowered to programs by `lower`.
-//! `ordered` sorts, searches, groups, bins and reduces numbers along axes; `product` multiplies matrices.
-//! `progress` reports the progress of long operations and handles Ctrl-C. `results` reuses memory of NumPy
-//! results. `forked` reads files in forked processes. `home` stores pages in Zarr stores and Python's memory;
-//! `over` creates arrays of such pages, and of files.
-//! `export` is DLPack, `sets` index sets. `array` and `device` are the Python classes.
+//! `operations` and lowered to programs by `lower`. `ordered` sorts, searches, groups, bins and reduces
+//! numbers along axes; `product` multiplies matrices. `progress` reports the progress of long operations and
+//! handles Ctrl-C. `results` reuses memory of NumPy results. `forked` reads files in forked processes. `home`
+//! stores pages in Zarr stores and Python's memory; `over` creates arrays of such pages, and of files.
+//! `export` is DLPack, `rows` tables of rows for GPUs, `sets` index sets. `array` and `device` are the Python
+//! classes.
 //!
 //! `python/vmarray` has the array class, list keys (`_indexing`), NumPy's functions (`_functions`,
 //! `_shapes`, `_order`, `_products`, `random`), kernels from syntax trees (`_kernel`), file formats
@@ -34,6 +34,7 @@ mod over;
 mod product;
 mod progress;
 mod results;
+mod rows;
 mod sets;
 mod small;
 mod store;
@@ -46,6 +47,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Core>()?;
     module.add_class::<device::Device>()?;
     module.add_class::<export::ExportedItems>()?;
+    module.add_class::<rows::Rows>()?;
     module.add_function(wrap_pyfunction!(export::arrow_releases, module)?)?;
     module.add_class::<sets::Set>()?;
     module.add_class::<sets::Parts>()?;

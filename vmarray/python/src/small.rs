@@ -9,6 +9,7 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use vmarray::access::{ExportedSlice, Registered};
 use vmarray::compute::AnyColumn;
+use vmarray::rows::RowTableBuilder;
 use vmarray::{ErrorKind, Footprint};
 
 use crate::element::Unit;
@@ -233,6 +234,11 @@ impl Elements for Small {
     fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice> {
         self.array()?;
         self.array.get_mut().expect("the call above creates the array").export(range)
+    }
+
+    fn rows(&mut self, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>> {
+        self.array()?;
+        self.array.get_mut().expect("the call above creates the array").rows(row_len)
     }
 
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>> {

@@ -9,6 +9,7 @@ use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
 use vmarray::device::{Device as _, DeviceKind};
 use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
+use vmarray::rows::RowTableBuilder;
 use vmarray::store::{FileAccess, FileSection};
 use vmarray::{Element, Footprint, VirtualArray, prelude::*};
 
@@ -244,6 +245,10 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice> {
         let start = range.start;
         self.array.export(range)?.run(start)
+    }
+
+    fn rows(&mut self, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>> {
+        self.array.rows(row_len)
     }
 
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>> {

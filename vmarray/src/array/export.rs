@@ -64,7 +64,7 @@ impl std::fmt::Debug for ExportedElements<'_> {
     }
 }
 
-impl ExportedElements<'_> {
+impl<'a> ExportedElements<'a> {
     /// Returns the longest contiguous slice that begins at an index of the array.
     ///
     /// # Errors
@@ -91,6 +91,15 @@ impl ExportedElements<'_> {
         let place = channel.home(page as u64).plus((within * self.stride) as u64);
         let address = addresses.address(place, (len * self.stride) as u64)?;
         Ok(ExportedSlice { space: addresses.space(), address, len })
+    }
+
+    pub(crate) fn pager(&self) -> &'a Pager {
+        self.pager
+    }
+
+    /// Returns the number of bytes of an element.
+    pub(crate) fn stride(&self) -> usize {
+        self.stride
     }
 
     /// Blocks until all work that other libraries have submitted to the devices has ended.
@@ -133,10 +142,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and errors of
     /// devices and of files that are opened for reading.
     pub fn export(&mut self, range: impl RangeBounds<usize>) -> Result<ExportedElements<'_>> {
+        self.pager().expect_writable()?;
+        self.exported(range)
+    }
+
+    /// Exports elements. The caller has exclusive access to the array for as long as it uses addresses.
+    pub(crate) fn exported(&self, range: impl RangeBounds<usize>) -> Result<ExportedElements<'_>> {
         let range = checked(range, self.len())?;
         let (pager, page_len) = (self.pager(), self.page_len());
         let pages = (range.start / page_len) as u64..range.end.div_ceil(page_len) as u64;
-        pager.expect_writable()?;
         pager.settle_alone(if range.is_empty() { 0..0 } else { pages })?;
         Ok(ExportedElements { pager, range, stride: size_of::<T>(), marker: PhantomData })
     }

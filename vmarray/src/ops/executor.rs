@@ -25,6 +25,9 @@ mod copy;
 mod fetch;
 #[forbid(unsafe_code)]
 mod in_ram;
+#[cfg(all(test, feature = "host"))]
+#[forbid(unsafe_code)]
+pub(crate) mod kernel_testing;
 mod library_kernel;
 #[forbid(unsafe_code)]
 mod operand_staging;

@@ -129,6 +129,7 @@ unsafe impl Device for AnyDevice {
         release_host
         submit routes set_routing routing prepare
         kernel_facts poll wait wake reaches order_after wipe_on_release sync direct_reads addresses
+        stream_launcher
     }
 }
 

@@ -423,6 +423,14 @@ const WRITES: &[Operation] = &[
         })?;
         own.to_vec(..).map(number_of)
     }),
+    ("rows", |p| {
+        let mut own = p.copy(std::slice::from_ref(&DEVICE), Placement::Equal, false)?;
+        own.rows(3).map(drop).or_else(|error| match error.kind() {
+            ErrorKind::WouldDeadlock { .. } => Err(error),
+            _ => Ok(()),
+        })?;
+        own.to_vec(..).map(number_of)
+    }),
     ("rebalance", |p| {
         let own = p.copy(std::slice::from_ref(&DEVICE), Placement::Equal, true)?;
         own.rebalance([simulated(1).1])?;
@@ -956,6 +964,7 @@ fn the_tables_have_all_operations() {
         include_str!("../../src/array/growth.rs"),
         include_str!("../../src/array/homes.rs"),
         include_str!("../../src/array/export.rs"),
+        include_str!("../../src/ops/row_table/builder.rs"),
         include_str!("../../src/array/byte_stream.rs"),
         include_str!("../../src/array/stored.rs"),
         include_str!("../../src/array/check.rs"),

@@ -472,6 +472,9 @@ impl<'a> Writer<'a> {
             emit!(self.text, "setp.ne.u32 {skip}, {thread}, 0");
             emit!(self.text, "@{skip} bra end");
             let report = self.given(LeadingParameters::Report);
+            // Launches on streams of the program have no report.
+            emit!(self.text, "setp.eq.u64 {skip}, {report}, 0");
+            emit!(self.text, "@{skip} bra end");
             for at in [0, 8, 16, 24] {
                 emit!(self.text, "st.global.u64 [{report}+{at}], 0");
             }

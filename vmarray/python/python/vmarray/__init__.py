@@ -37,6 +37,7 @@ from ._mapped import SafeTensors, memmap, open
 from ._order import Groups, group_by, top_k
 from ._progress import progress
 from ._ragged import Ragged
+from ._rows import RowTable
 from ._sets import IndexSet
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "OutOfMemoryError",
     "OutsideError",
     "Ragged",
+    "RowTable",
     "SafeTensors",
     "__version__",
     "arange",

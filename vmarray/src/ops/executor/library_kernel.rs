@@ -120,10 +120,16 @@ impl LibraryKernel {
     /// Returns the scalar parameters of one launch over `items` work-items (GPU threads). `values` are the
     /// caller's scalars in the order of the kernel's declaration; surplus values are ignored.
     pub fn params(&self, values: &[u64], views: &[LaunchView<'_>], items: u64) -> Vec<u64> {
+        self.params_of(values, |view| views[view].count(), items)
+    }
+
+    /// Returns the scalar parameters, as [`params`](Self::params) does; `view_len` returns the number of
+    /// elements of a view.
+    pub fn params_of(&self, values: &[u64], view_len: impl Fn(usize) -> u64, items: u64) -> Vec<u64> {
         let group_len = u64::from(self.kernel.body().group_len.unwrap_or(1));
         let param = |scalar: &LaunchScalar| match *scalar {
             LaunchScalar::Value(number) => values[number],
-            LaunchScalar::ViewLen(view) => views[view].count(),
+            LaunchScalar::ViewLen(view) => view_len(view),
             LaunchScalar::Groups => items.div_ceil(group_len),
             LaunchScalar::Zero => 0,
         };
