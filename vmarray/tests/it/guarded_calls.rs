@@ -954,6 +954,10 @@ const WITHOUT_PAGES: &[&str] = &[
     "product",
     "chunks",
     "to_paged",
+    "format",
+    "scales",
+    "out_of_range",
+    "cache_bytes",
 ];
 
 /// Each public function of arrays, views and index sets is in the tables, or among the exceptions.
