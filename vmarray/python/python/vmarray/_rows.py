@@ -50,7 +50,7 @@ class _Memory:
             )
         self.dtype = np.dtype(shown["typestr"])
         self.shape = tuple(shown["shape"])
-        self._address, self._stream = shown["data"][0], shown.get("stream")
+        self._address = shown["data"][0]
         self._is_contiguous = shown.get("strides") is None or prod(self.shape) <= 1
 
     def data_ptr(self) -> int:
