@@ -144,9 +144,10 @@ impl StreamLauncher for CudaDevice {
             Some(built) => {
                 Ok(Box::new(CudaStreamKernel { core: Arc::clone(core), built, threads, ranges, params }))
             }
-            None => {
-                refuse(ErrorKind::Unsupported, "work-items of the kernel can fail; it needs bounds checks")
-            }
+            None => refuse(
+                ErrorKind::Unsupported,
+                "work-items of the kernel can fail, because it has bounds checks",
+            ),
         }
     }
 
