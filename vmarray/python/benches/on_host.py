@@ -173,7 +173,7 @@ def measured(name: str, kind: str, layout: str, count: int, runs: int) -> tuple[
     if kind[0] == "f":
         items = [one + random.random(count, dtype=kind) for one in items]
     a, b = (_laid(one, layout, np.array) for one in items)
-    mine = [_laid(one, layout, vm.asarray) for one in items]
+    mine = [_laid(one, layout, functools.partial(vm.asarray, devices="host")) for one in items]
     works = {"vmarray": lambda: _computed(row(vm, *mine)), "NumPy": lambda: row(np, a, b)}
     compiled = _by_numba(name, kind)
     if compiled is not None:
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7, help="most runs of a cell")
     parser.add_argument("--record", action="store_true", help="write the table to SPEED.md")
     given = parser.parse_args()
-    threads = os.cpu_count() or 1
+    threads = len(os.sched_getaffinity(0))
     if numba is not None:
         numba.set_num_threads(threads)
     lines, worst, load = [], [], os.getloadavg()[0]

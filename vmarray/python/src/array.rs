@@ -8,6 +8,7 @@ use numpy::npyffi::{self, PY_ARRAY_API};
 use numpy::prelude::*;
 use numpy::{PyArray1, PyArrayDescr, PyReadonlyArray1, PyUntypedArray};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -21,9 +22,10 @@ use crate::elements::{Asked, Reduced};
 use crate::export::ExportedItems;
 use crate::fault::{Result, interrupted, off, raised};
 use crate::geometry::Geometry;
+use crate::in_ram::{InRam, Items, Shown, begins_in_ram};
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, Source, View};
-use crate::numpy_arrays::{Bytes, described, geometry, grid, offset};
+use crate::numpy_arrays::{Bytes, described, geometry, grid, grid_like, is_dense, offset, shown_at};
 use crate::operations::Operation;
 use crate::results::{self, new_array};
 use crate::rows::Rows;
@@ -61,6 +63,19 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
         max_len: number("max_len")?.map(|items| items.saturating_mul(per_item)),
         checksums: get("checksums")?.map(|value| value.is_truthy()).transpose()?.unwrap_or(false),
     })
+}
+
+/// Returns a NumPy array that shows items in place, with the shape and strides of a grid.
+fn array_over<'py>(
+    py: Python<'py>,
+    grid: &Bound<'py, PyUntypedArray>,
+    items: Arc<Items>,
+    is_writable: bool,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let start = items.start().wrapping_add(offset(grid));
+    let base = Bound::new(py, Shown(items))?.into_any();
+    // SAFETY: the grid describes items of the array, and `base` keeps their memory alive.
+    unsafe { shown_at(py, grid, start, &base, is_writable) }
 }
 
 /// True if an index of a key selects a view: it is an integer, a slice, an ellipsis or a new axis.
@@ -105,6 +120,74 @@ pub fn create(
     let len = geometry.bytes() / unit.bytes();
     let handle = off(py, || Source::new(unit, len, options, &place))?;
     Ok(Core::new(Body::View(handle), grid))
+}
+
+/// Creates an array of the items of a NumPy array, with the options of an array, as `Core.made` does.
+#[pyfunction]
+pub fn made_of(
+    py: Python<'_>,
+    items: &Bound<'_, PyUntypedArray>,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Core> {
+    let descr = items.dtype();
+    made(py, items, options(py, given, descr.itemsize(), Unit::of(&descr))?)
+}
+
+/// True if an array of so many bytes with these options begins in plain memory because its devices are RAM.
+#[pyfunction]
+pub fn begins_on_host(py: Python<'_>, bytes: usize, given: &Bound<'_, PyDict>) -> PyResult<bool> {
+    let options = options(py, given, 1, Unit::U8)?;
+    Ok(options.are_in_ram() && begins_in_ram(bytes, &options))
+}
+
+/// Returns the NumPy array that owns the memory of `items`, if no other code can use that memory.
+fn sole_owner<'py>(items: &Bound<'py, PyUntypedArray>) -> Option<Bound<'py, PyUntypedArray>> {
+    // SAFETY: the array is alive.
+    let fields = |of: &Bound<'_, PyUntypedArray>| unsafe {
+        let fields = &(*of.as_array_ptr()).fields;
+        (fields.flags & npyffi::NPY_ARRAY_OWNDATA != 0, fields.data)
+    };
+    let (mut owner, first) = (items.clone(), fields(items).1);
+    while !fields(&owner).0 {
+        let base = owner.getattr(intern!(items.py(), "base")).ok()?.cast_into::<PyUntypedArray>().ok()?;
+        // SAFETY: the array is alive. It has two references: of the array of which it is the base, and of
+        // this function.
+        if unsafe { ffi::Py_REFCNT(base.as_ptr()) } != 2 {
+            return None;
+        }
+        owner = base;
+    }
+    (fields(&owner).1 == first).then_some(owner)
+}
+
+fn made(py: Python<'_>, items: &Bound<'_, PyUntypedArray>, options: Options) -> PyResult<Core> {
+    let descr = items.dtype();
+    element::check(&descr)?;
+    let (unit, bytes) = (Unit::of(&descr), items.len() * descr.itemsize());
+    if begins_in_ram(bytes, &options) {
+        let owner = if is_dense(items) { sole_owner(items) } else { None };
+        let (owner, grid) = match owner {
+            Some(owner) => (owner, grid_like(py, items)?),
+            None => {
+                let copy = items.call_method1(intern!(py, "copy"), ("C",))?.cast_into::<PyUntypedArray>()?;
+                (copy, grid(py, &descr, items.shape())?)
+            }
+        };
+        // SAFETY: the array owns the memory, whose items have no gaps. The caller gives the array up.
+        let items = unsafe { Items::of_numpy(&owner, bytes) };
+        let is_on_cards = options.are_cards();
+        let source = Source::of(unit, InRam::boxed(unit, items, options.clone()), options, is_on_cards);
+        return Ok(Core::new(Body::View(source), grid));
+    }
+    let items = items.call_method1(intern!(py, "copy"), ("C",))?.cast_into::<PyUntypedArray>()?;
+    let bytes = Bytes::of(&items)?;
+    let source = off(py, || {
+        let source = Source::new(unit, bytes.len() / unit.bytes(), options, &Place::Memory)?;
+        // SAFETY: as in `write`.
+        source.open()?.write(0, unsafe { bytes.get() })?;
+        Ok(source)
+    })?;
+    Ok(Core::new(Body::View(source), grid(py, &descr, items.shape())?))
 }
 
 /// Returns element type, shape and annotation of the array in a file, in words.
@@ -377,25 +460,53 @@ impl Core {
         Ok(Some(Bound::new(py, self.viewed(py, grid)?)?.into_any()))
     }
 
-    /// Copies the items to a NumPy array as `read` does; `None` if there are more than `limit` items, or if
-    /// they are not counted yet.
-    fn few<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
-        let is_few = self.grid.get(py).is_some_and(|grid| grid.bind(py).len() <= limit);
-        if is_few { self.read(py).map(Some) } else { Ok(None) }
+    /// True if the devices of the array are RAM, and no file stores it.
+    #[getter]
+    fn is_in_ram(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.body {
+            Body::View(source) => Ok(source.is_in_ram),
+            Body::Lazy(_) => Ok(self.options_of_results(py)?.are_in_ram()),
+        }
     }
 
-    /// Creates an array of the items of a contiguous NumPy array, on the devices of this array.
-    fn made(&self, py: Python<'_>, items: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
-        let (descr, bytes) = (items.dtype(), Bytes::of(items)?);
-        element::check(&descr)?;
-        let (unit, options) = (Unit::of(&descr), self.options_of_results(py)?);
-        let source = off(py, || {
-            let source = Source::new(unit, bytes.len() / unit.bytes(), options, &Place::Memory)?;
-            // SAFETY: as in `write`.
-            source.open()?.write(0, unsafe { bytes.get() })?;
-            Ok(source)
+    /// Shows the items in place as a read-only NumPy array, if they are in plain memory and the array's devices
+    /// are RAM. Otherwise copies them as `read` does, if there are at most `limit` items. Returns `None` for
+    /// other arrays, and for items that are not counted yet.
+    fn shown<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
+        let Some(grid) = self.grid.get(py) else { return Ok(None) };
+        let is_few = grid.bind(py).len() <= limit;
+        if !is_few && !self.is_in_ram(py)? {
+            return Ok(None);
+        }
+        let source = self.source(py)?;
+        match off(py, || source.items())? {
+            Some(items) => array_over(py, grid.bind(py), items, false).map(Some),
+            None if is_few => self.read(py).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Calls a function with a NumPy array of the items in place, which it may change. Returns `false`, and
+    /// does not call the function, unless the items are in plain memory.
+    fn change_in_place(&self, py: Python<'_>, work: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (view, grid) = (self.writable(py)?, self.grid(py)?);
+        let open = off(py, || {
+            view.handle.settle(None)?;
+            view.handle.items()?;
+            view.handle.open()
         })?;
-        Ok(Self::new(Body::View(source), grid(py, &descr, items.shape())?))
+        let mut outcome = Ok(());
+        let is_in_place = open.write_in_place(&mut |items| {
+            let items = array_over(py, grid, Arc::clone(items), true);
+            outcome = items.and_then(|items| work.call1((items,))).map(|_| ());
+        });
+        outcome.map(|()| is_in_place)
+    }
+
+    /// Creates an array of the items of a NumPy array, on the devices of this array. Takes over the memory of
+    /// a NumPy array that owns it, so no other code may use that array afterwards.
+    fn made(&self, py: Python<'_>, items: &Bound<'_, PyUntypedArray>) -> PyResult<Self> {
+        made(py, items, self.options_of_results(py)?)
     }
 
     /// Returns the view that an attribute of NumPy's arrays returns, such as `T` or `real`.
@@ -764,13 +875,22 @@ impl Core {
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let view = self.view(py)?;
         let open = view.handle.open()?;
-        let (footprint, report) = (off(py, || Ok(open.footprint()?))?, PyDict::new(py));
-        report.set_item("device_bytes", footprint.device_bytes)?;
-        report.set_item("cache_bytes", footprint.cache_bytes)?;
-        report.set_item("cache_max_bytes", footprint.cache_max_bytes)?;
-        report.set_item("staging_bytes", footprint.staging_bytes)?;
-        report.set_item("table_bytes", footprint.table_bytes)?;
-        report.set_item("is_pinned", footprint.is_pinned)?;
+        let report = PyDict::new(py);
+        if open.items().is_some() {
+            report.set_item("device_bytes", open.len() * view.handle.unit.bytes())?;
+            for name in ["cache_bytes", "cache_max_bytes", "staging_bytes", "table_bytes"] {
+                report.set_item(name, 0)?;
+            }
+            report.set_item("is_pinned", false)?;
+        } else {
+            let footprint = off(py, || Ok(open.footprint()?))?;
+            report.set_item("device_bytes", footprint.device_bytes)?;
+            report.set_item("cache_bytes", footprint.cache_bytes)?;
+            report.set_item("cache_max_bytes", footprint.cache_max_bytes)?;
+            report.set_item("staging_bytes", footprint.staging_bytes)?;
+            report.set_item("table_bytes", footprint.table_bytes)?;
+            report.set_item("is_pinned", footprint.is_pinned)?;
+        }
         report.set_item("kept_for_results_bytes", results::kept_bytes())?;
         report.set_item("page_bytes", open.page_len() * view.handle.unit.bytes())?;
         report.set_item("max_bytes", open.max_len() * view.handle.unit.bytes())?;

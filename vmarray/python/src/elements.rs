@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::ops::Range;
+use std::sync::Arc;
 
 use vmarray::access::{ExportedSlice, Registered};
 use vmarray::compute::AnyColumn;
@@ -10,6 +11,8 @@ use vmarray::expr::Expr;
 use vmarray::order::{Groups, Side};
 use vmarray::rows::RowTableBuilder;
 use vmarray::{AnyDevice, Footprint};
+
+use crate::in_ram::Items;
 
 /// A device program, the value that an operation uses, and an optional condition that selects elements.
 pub struct Code {
@@ -113,9 +116,13 @@ pub trait Elements: Send + Sync {
     fn scatter(&self, list: &[usize], from: &[u8]) -> vmarray::Result<()>;
     fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()>;
     fn push(&self, from: &[u8]) -> vmarray::Result<()>;
-    /// Returns the bytes of a range, if RAM holds all elements of the array.
-    fn in_ram(&self, _range: Range<usize>) -> Option<Vec<u8>> {
+    /// Returns the memory of the elements, if all of them are in plain memory of this process.
+    fn items(&self) -> Option<Arc<Items>> {
         None
+    }
+    /// Runs `work` on the memory of the elements, which stay there meanwhile; `false` if they are elsewhere.
+    fn write_in_place(&self, _work: &mut dyn FnMut(&Arc<Items>)) -> bool {
+        false
     }
     /// Copies elements of another store; `false` if its type differs.
     fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool>;

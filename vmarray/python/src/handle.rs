@@ -14,7 +14,7 @@ use crate::element::Unit;
 use crate::elements::Elements;
 use crate::fault::{Fault, Result, interrupted, raised};
 use crate::forked::ForkedReader;
-use crate::small::build;
+use crate::in_ram::{InRam, Items, begins_in_ram, build};
 use crate::store::{Options, Place};
 
 /// Class and text of the exception that is raised if a program uses an exported array.
@@ -34,6 +34,8 @@ pub struct Handle {
     pub is_on_cards: bool,
     /// True if the array is in RAM alone, which each thread reads in place.
     pub is_in_ram: bool,
+    /// True if the array can return to plain memory after an operation on a device.
+    is_returned: bool,
     /// True if Python stores the pages, in memory or by functions, or a file of another program.
     is_at_home: bool,
     /// True if the items are in a file or a store, so that a row costs a read of its bytes.
@@ -175,6 +177,7 @@ impl Handle {
     ) -> Arc<Self> {
         let is_at_home = matches!(place, Place::Home(_) | Place::File(..));
         let is_in_ram = matches!(place, Place::Memory) && options.are_in_ram();
+        let is_returned = is_in_ram && begins_in_ram(elements.len() * unit.bytes(), &options);
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };
         let process = process();
@@ -184,6 +187,7 @@ impl Handle {
             options,
             is_on_cards,
             is_in_ram,
+            is_returned,
             is_at_home,
             reads_rows: false,
             forked: None,
@@ -210,6 +214,32 @@ impl Handle {
             }
         };
         Err(Python::attach(|py| raised(py, class, text)).into())
+    }
+
+    /// Returns the memory of the items if they are in plain memory, or can return there from an array of the
+    /// library; `None` otherwise. Blocks if they return.
+    pub fn items(&self) -> Result<Option<Arc<Items>>> {
+        let open = self.open()?;
+        if let Some(items) = open.items() {
+            return Ok(Some(items));
+        }
+        if !self.is_returned || self.process != process() {
+            return Ok(None);
+        }
+        drop(open);
+        let mut state = lock(&self.state);
+        let State::Open(open) = &*state else { return Ok(None) };
+        // Another reference to the array is that of a thread that uses it.
+        if Arc::strong_count(open) > 1 {
+            return Ok(open.items());
+        }
+        let Some(elements) = InRam::copied(self.unit, &***open, &self.options)? else { return Ok(None) };
+        let items = elements.items();
+        let before = std::mem::replace(&mut *state, State::Open(Arc::new(Owned::new(elements))));
+        // Drop the array after the state's lock is released, because the drop takes Python's lock.
+        drop(state);
+        drop(before);
+        Ok(items)
     }
 
     /// Exports the first contiguous part of a range of elements, in place. The export ends when the program

@@ -14,6 +14,7 @@
 //! (`_files`, `_mapped`), chunks of Dask (`dask`), DLPack (`_export`), index sets (`_sets`) and rows
 //! (`_ragged`).
 
+mod allocator;
 mod array;
 mod copies;
 mod device;
@@ -25,6 +26,7 @@ mod forked;
 mod geometry;
 mod handle;
 mod home;
+mod in_ram;
 mod lower;
 mod node;
 mod numpy_arrays;
@@ -36,7 +38,6 @@ mod progress;
 mod results;
 mod rows;
 mod sets;
-mod small;
 mod store;
 
 use pyo3::prelude::*;
@@ -61,6 +62,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(over::close_homes, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
     module.add_class::<results::Piece>()?;
+    module.add_class::<in_ram::Shown>()?;
+    module.add_function(wrap_pyfunction!(allocator::pooled, module)?)?;
+    module.add_function(wrap_pyfunction!(array::made_of, module)?)?;
+    module.add_function(wrap_pyfunction!(array::begins_on_host, module)?)?;
     module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;
     module.add_function(wrap_pyfunction!(results::forked, module)?)?;
     module.add_function(wrap_pyfunction!(handle::started, module)?)?;

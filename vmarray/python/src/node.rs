@@ -20,8 +20,6 @@ use crate::store::{Options, Place};
 const INSTRUCTIONS_MAX: usize = 216;
 /// Maximum number of views in a pending expression, equal to the inputs of a device program.
 const LEAVES_MAX: usize = 7;
-/// Number of items from which a mask selects at once in RAM; they fit in the caches of a core.
-const SELECTED_IN_RAM: usize = 1 << 15;
 /// Maximum number of selected items that are copied at once.
 const SELECTED: usize = 1 << 22;
 
@@ -340,9 +338,6 @@ impl Lazy {
 
     fn selected(&self, value: &Arc<Node>, mask: &Arc<Node>, of: &[usize]) -> Result<View> {
         let options = value.options().unwrap_or_default();
-        if options.are_in_ram() {
-            return self.selected_in_ram(&as_row(value, of)?, &as_row(mask, of)?, options);
-        }
         let view = self.made(&[count(mask, of)?], options)?;
         let value = as_row(value, of)?;
         let all: usize = of.iter().product();
@@ -366,65 +361,6 @@ impl Lazy {
             interrupted()?;
         }
         Ok(view)
-    }
-}
-
-impl Lazy {
-    /// Selects items in RAM: reads the mask twice and the items once, block by block.
-    fn selected_in_ram(&self, value: &View, mask: &View, options: Options) -> Result<View> {
-        let (all, size) = (value.geometry.count(), self.itemsize);
-        let block = |of: &View, start: usize, size: usize, into: &mut [u8]| {
-            let part = Geometry::contiguous(&[into.len() / size], size);
-            copies::read(&of.handle, &Geometry { offset: of.geometry.offset + start * size, ..part }, into)
-        };
-        let (mut flags, mut items) =
-            (vec![0; all.min(SELECTED_IN_RAM)], vec![0; all.min(SELECTED_IN_RAM) * size]);
-        let mut count = 0;
-        for start in (0..all).step_by(SELECTED_IN_RAM) {
-            let flags = &mut flags[..SELECTED_IN_RAM.min(all - start)];
-            block(mask, start, 1, flags)?;
-            // Bools of files may have any byte.
-            count += flags.iter().map(|flag| usize::from(*flag != 0)).sum::<usize>();
-        }
-        let (view, mut done) = (self.made(&[count], options)?, 0);
-        for start in (0..all).step_by(SELECTED_IN_RAM) {
-            let len = SELECTED_IN_RAM.min(all - start);
-            block(mask, start, 1, &mut flags[..len])?;
-            block(value, start, size, &mut items[..len * size])?;
-            let kept = compact(&flags[..len], &mut items, size);
-            let part = Geometry { offset: done, ..Geometry::contiguous(&[kept / size], size) };
-            copies::write(&view.handle, &part, &items[..kept])?;
-            done += kept;
-            interrupted()?;
-        }
-        Ok(view)
-    }
-}
-
-/// Moves the items whose flag is not 0 to the front, and returns the number of their bytes.
-fn compact(flags: &[u8], items: &mut [u8], size: usize) -> usize {
-    fn of_size<const N: usize>(flags: &[u8], items: &mut [u8]) -> usize {
-        let (items, mut kept) = (items.as_chunks_mut::<N>().0, 0);
-        for (at, flag) in flags.iter().enumerate() {
-            // Copy each item, because a branch on random flags costs more. The next item overwrites it.
-            items[kept] = items[at];
-            kept += usize::from(*flag != 0);
-        }
-        kept * N
-    }
-    match size {
-        1 => of_size::<1>(flags, items),
-        2 => of_size::<2>(flags, items),
-        4 => of_size::<4>(flags, items),
-        8 => of_size::<8>(flags, items),
-        _ => {
-            let mut kept = 0;
-            for (at, _) in flags.iter().enumerate().filter(|(_, flag)| **flag != 0) {
-                items.copy_within(at * size..(at + 1) * size, kept);
-                kept += size;
-            }
-            kept
-        }
     }
 }
 

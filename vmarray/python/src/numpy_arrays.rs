@@ -117,6 +117,65 @@ pub unsafe fn array_at<'py>(
     }
 }
 
+/// Creates a NumPy array with the shape, strides and dtype of another one, over memory that `base` owns.
+///
+/// # Safety
+/// The items at `start` are initialised, and `base` keeps them alive.
+pub unsafe fn shown_at<'py>(
+    py: Python<'py>,
+    of: &Bound<'py, PyUntypedArray>,
+    start: *mut u8,
+    base: &Bound<'py, PyAny>,
+    is_writable: bool,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let flags = if is_writable { npyffi::NPY_ARRAY_WRITEABLE } else { 0 };
+    // SAFETY: `of` has as many extents and strides as axes. NumPy copies both, and takes over a reference to
+    // the dtype, and another one to the base. The caller vouches for the memory.
+    unsafe {
+        let fields = &(*of.as_array_ptr()).fields;
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            npyffi::get_type_object(py, npyffi::NpyTypes::PyArray_Type),
+            of.dtype().into_dtype_ptr(),
+            fields.nd,
+            fields.dimensions,
+            fields.strides,
+            start.cast(),
+            flags,
+            std::ptr::null_mut(),
+        );
+        let array = Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked::<PyUntypedArray>();
+        if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_array_ptr(), base.clone().into_ptr()) < 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(array)
+    }
+}
+
+/// Returns a NumPy array without memory, as [`grid`] does, with the strides of another array as well, whose
+/// first item is the first of the memory.
+pub fn grid_like<'py>(
+    py: Python<'py>,
+    of: &Bound<'py, PyUntypedArray>,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    // SAFETY: no code touches the memory, because only views are made of the array.
+    unsafe { shown_at(py, of, NOWHERE as *mut u8, &py.None().into_bound(py), true) }
+}
+
+/// True if the items of an array have no gaps, and the first item is the first one in memory.
+pub fn is_dense(array: &Bound<'_, PyUntypedArray>) -> bool {
+    let mut axes: Vec<_> =
+        array.shape().iter().zip(array.strides()).filter(|(extent, _)| **extent != 1).collect();
+    axes.sort_by_key(|(_, stride)| **stride);
+    let mut next = array.dtype().itemsize() as isize;
+    array.len() == 0
+        || axes.into_iter().all(|(extent, stride)| {
+            let is_next = *stride == next;
+            next *= *extent as isize;
+            is_next
+        })
+}
+
 /// Returns the offset of the first item, in bytes, that an array of [`grid`], or a view of such an array,
 /// describes.
 pub fn offset(grid: &Bound<'_, PyUntypedArray>) -> usize {

@@ -28,9 +28,14 @@ use crate::node::View;
 use crate::numpy_arrays::array_at;
 
 /// Minimum size of pooled memory, in bytes; the allocator itself reuses shorter memory.
-const BYTES_MIN: usize = 256 << 10;
+pub const BYTES_MIN: usize = 256 << 10;
 /// Alignment of the first item, in bytes.
 const ALIGN: usize = 64;
+/// Size of large pages of the system, in bytes, and alignment of memory of twice this size or more.
+const LARGE_PAGE: usize = 2 << 20;
+/// Size from which unused memory is offered to the system, in bytes. The offer of shorter memory costs more
+/// than it saves.
+const OFFERED_MIN: usize = 8 << 20;
 /// Lengths of pooled memory are multiples of this number of bytes.
 const STEP: usize = 64 << 10;
 /// Time after which unused memory of the pool is freed.
@@ -45,6 +50,12 @@ const REGISTERED_MIN: usize = 32 << 20;
 static BYTES_MAX: LazyLock<usize> = LazyLock::new(|| {
     SystemMemory::of_linux().map_or(0, |memory| (memory.total_bytes / 16).min(1 << 30) as usize)
 });
+
+/// Returns the maximum number of bytes that the pool holds, and of one piece of it.
+pub fn bytes_max() -> usize {
+    *BYTES_MAX
+}
+
 static KEPT: Mutex<Pool> = Mutex::new(Pool { pieces: Vec::new(), bytes: 0 });
 /// True after the system has refused to page-lock more memory.
 static IS_PIN_REFUSED: AtomicBool = AtomicBool::new(false);
@@ -108,6 +119,7 @@ enum Words {
 struct Memory {
     /// None only during the drop.
     words: Option<Words>,
+    align: usize,
     uses: u32,
     process: u32,
     /// Value of `FORKS` when the piece was made or registered.
@@ -135,11 +147,12 @@ impl Memory {
 
     /// Allocates memory of lazily zeroed pages; `None` if the system has no more.
     fn new(bytes: usize) -> Option<Self> {
-        let bytes = bytes.checked_next_multiple_of(STEP)? + ALIGN;
+        let align = if bytes < 2 * LARGE_PAGE { ALIGN } else { LARGE_PAGE };
+        let bytes = bytes.checked_next_multiple_of(STEP)?.checked_add(align)?;
         let words = vmarray::bytemuck::allocation::try_zeroed_vec::<u64>(bytes / size_of::<u64>()).ok()?;
         advise(&words, Advice::LargePages);
         let forks = FORKS.load(Ordering::Relaxed);
-        Some(Self { words: Some(Words::Plain(words)), uses: 0, process: process(), forks })
+        Some(Self { words: Some(Words::Plain(words)), align, uses: 0, process: process(), forks })
     }
 
     fn words(&self) -> &[u64] {
@@ -152,17 +165,18 @@ impl Memory {
 
     /// The number of bytes for items.
     fn len(&self) -> usize {
-        size_of_val(self.words()) - ALIGN
+        size_of_val(self.words()) - self.align
     }
 
     /// Address of the first item.
     fn start(&mut self) -> *mut u8 {
+        let align = self.align;
         let start: *mut u64 = match &mut self.words {
             Some(Words::Plain(words)) => words.as_mut_ptr(),
             Some(Words::Registered(words)) => words.as_mut_ptr(),
             None => return std::ptr::null_mut(),
         };
-        start.cast::<u8>().map_addr(|address| address.next_multiple_of(ALIGN))
+        start.cast::<u8>().map_addr(|address| address.next_multiple_of(align))
     }
 
     /// Registers the memory with the GPUs of an array, which then write to it directly. Blocks.
@@ -174,7 +188,7 @@ impl Memory {
         self.forks = FORKS.load(Ordering::Relaxed);
         self.words = match self.words.take() {
             Some(Words::Plain(words)) => {
-                let bytes = size_of_val(&words[..]) - ALIGN;
+                let bytes = size_of_val(&words[..]) - self.align;
                 match beside.handle.open().map(|open| open.register(words)) {
                     Ok(Ok(words)) => {
                         // A driver may exclude registered memory from forked processes. Undo this, because
@@ -217,8 +231,8 @@ fn advise(words: &[u64], advice: Advice) {
     #[cfg(target_os = "linux")]
     {
         let (page, advice) = match advice {
-            Advice::LargePages => (2 << 20, libc::MADV_HUGEPAGE),
-            Advice::Free => (2 << 20, libc::MADV_FREE),
+            Advice::LargePages => (LARGE_PAGE, libc::MADV_HUGEPAGE),
+            Advice::Free => (LARGE_PAGE, libc::MADV_FREE),
             Advice::Fork => (4096, libc::MADV_DOFORK),
         };
         let (start, end) = (words.as_ptr().addr(), words.as_ptr_range().end.addr());
@@ -239,10 +253,27 @@ fn advise(words: &[u64], advice: Advice) {
     let _ = (words, advice);
 }
 
-/// The ``base`` of a NumPy result: owns the memory of the result. When NumPy frees the result, the memory
-/// returns to the pool for later results.
+/// Memory of the pool in use: the ``base`` of a NumPy result, or the items of an array in RAM. When it is
+/// dropped, the memory returns to the pool for later results.
 #[pyclass(frozen, module = "vmarray._core")]
 pub struct Piece(Option<Memory>);
+
+impl Piece {
+    /// Takes memory for at least `bytes` bytes from the pool, or new memory, with unspecified contents.
+    pub fn new(bytes: usize) -> Option<Self> {
+        Memory::of(bytes).map(|memory| Self(Some(memory)))
+    }
+
+    /// Allocates memory of zeroes, which the system provides at the first access.
+    pub fn zeroed(bytes: usize) -> Option<Self> {
+        Memory::new(bytes).map(|memory| Self(Some(memory)))
+    }
+
+    /// Address of the first byte.
+    pub fn start(&mut self) -> *mut u8 {
+        self.0.as_mut().map_or(std::ptr::null_mut(), Memory::start)
+    }
+}
 
 impl Drop for Piece {
     fn drop(&mut self) {
@@ -250,7 +281,9 @@ impl Drop for Piece {
         if !memory.is_usable() {
             return;
         }
-        if let Some(Words::Plain(words)) = &memory.words {
+        if let Some(Words::Plain(words)) = &memory.words
+            && memory.len() >= OFFERED_MIN
+        {
             advise(words, Advice::Free);
         }
         with_pool(|pool| {
@@ -279,17 +312,17 @@ pub fn new_array<'py>(
             return Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked());
         }
     };
-    let memory = off(py, || {
+    let piece = off(py, || {
         let memory = Memory::of(bytes);
-        Ok(match listed {
+        let memory = match listed {
             Some(listed) => memory.and_then(|memory| memory.registered(listed)),
             None => memory,
-        })
+        };
+        Ok(memory.map(|memory| Piece(Some(memory))))
     })?;
-    let mut memory =
-        memory.ok_or_else(|| PyMemoryError::new_err("there is not enough RAM for the result"))?;
-    let start = memory.start();
-    let piece = Bound::new(py, Piece(Some(memory)))?;
+    let mut piece = piece.ok_or_else(|| PyMemoryError::new_err("there is not enough RAM for the result"))?;
+    let start = piece.start();
+    let piece = Bound::new(py, piece)?;
     // SAFETY: the items of all dimensions fit in the piece. The piece is the array's base, so it lives as
     // long as the array. NumPy takes over the reference to it.
     unsafe {

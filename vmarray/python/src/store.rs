@@ -152,8 +152,10 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     }
 
     fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool> {
-        if let Some(items) = from.in_ram(range.clone()) {
-            return self.write(start, &items).map(|()| true);
+        if let Some(items) = from.items() {
+            let unit = size_of::<T>();
+            let bytes = range.start * unit..range.end * unit;
+            return items.each_block(bytes, |at, block| self.write(start + at / unit, block)).map(|()| true);
         }
         let Some(from) = from.as_any().downcast_ref::<Self>() else { return Ok(false) };
         (&self.array).copy_from(start, from.array.section(range)?).map(|()| true)

@@ -9,10 +9,11 @@ import zlib
 import numpy as np
 
 import vmarray as vm
-from vmarray import _dispatch, _few, _functions, _large, _products
+from conftest import divide
+from vmarray import _dispatch, _functions, _large, _on_host, _products, _ufuncs
 
 #: The most items of operands that NumPy computes.
-FEW = _few.ITEMS_MAX
+FEW = _on_host.ITEMS_MAX
 #: All dtypes that arrays have.
 DTYPES = [np.dtype(name) for name in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 S3 U2 M8[s] m8[s] M8[D]".split()]
 DTYPES += [np.dtype(name) for name in ">i2 >i4 >u8 >f2 >f4 >f8 >c16 >U2 >M8[s] >m8[s]".split()]
@@ -519,7 +520,7 @@ def names():
         if isinstance(function, np.ufunc):
             if function.signature is None or name in CASES:
                 found.append(f"numpy.{name}")
-                if function.signature is None and function.nin == 2 and function.nout == 1 and function.reduce and function in _functions._ASSOCIATIVE:
+                if function.signature is None and function.nin == 2 and function.nout == 1 and function.reduce and function in _ufuncs.ASSOCIATIVE:
                     found.append(f"numpy.{name}.reduce")
         elif callable(function) and getattr(function, "__hash__", None) and (function in known or name in CASES):
             found.append(f"numpy.{name}")
@@ -733,8 +734,9 @@ def run(name, seed):
     case, function, args, given = made(name, seed)
     # NumPy searches arrays of few bytes, devices search others; half of the cases are searched by devices.
     _dispatch.SMALL_BYTES = (seed % 2) << 16
-    # A quarter of the cases is computed as arrays of few items are.
-    _few.ITEMS_MAX = FEW if seed % 4 == 2 else 0
+    # A quarter of the cases is computed as arrays in RAM are, half of them in parts.
+    _on_host.ITEMS_MAX = FEW if seed % 4 == 2 else 0
+    divide(seed % 8 == 2)
     # Half of the cases of functions on copies are computed by the package, if it has them.
     own = getattr(np, name.split(".")[1], None)
     _dispatch.RAM_BYTES_MAX = -1 if seed % 2 and (own in _large.FUNCTIONS or own in _products.UFUNCS) else 256 << 20

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vmarray import _few, _products
+from vmarray import _on_host, _parallel, _products
 
 #: The most items of operands that NumPy computes, unless a test lets devices compute them all.
-FEW = _few.ITEMS_MAX
+FEW = _on_host.ITEMS_MAX
 EXAMPLES = int(os.environ.get("VMARRAY_PYTHON_EXAMPLES", "60"))
 hypothesis.settings.register_profile(
     "vmarray",
@@ -28,8 +28,14 @@ hypothesis.settings.load_profile("vmarray")
 @pytest.fixture(autouse=True)
 def _devices_compute():
     """Devices compute arrays of any size; a test sets `FEW` if NumPy is to compute arrays of few items."""
-    _few.ITEMS_MAX = 0
+    _on_host.ITEMS_MAX = 0
     _products.PRODUCT_BYTES = 1 << 20
+    divide(False)
+
+
+def divide(is_small):
+    """NumPy computes arrays of a few items in parts on all cores, if `is_small`, or only arrays of many items."""
+    _parallel.PART, _parallel.ITEMS_MIN, _parallel.BYTES_MIN = (16, 8, 0) if is_small else (1 << 18, 1 << 18, 6 << 20)
 
 
 def pytest_addoption(parser):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import vmarray as vm
 from conftest import FEW
-from vmarray import _dispatch, _few, _products
+from vmarray import _dispatch, _on_host, _products
 
 DTYPES = "? i1 u2 i4 i8 f2 f4 f8 c8 c16 >f8 >i4".split()
 SHAPES = [(), (3,), (4,), (0,), (3, 4), (4, 3), (0, 3), (3, 0), (2, 3, 4), (1, 4, 2), (5, 1, 3, 4), (1, 1)]
@@ -170,7 +170,7 @@ def test_a_closed_operand_is_an_error(own):
 
 def test_einsum_of_one_array_is_a_writable_view():
     for limit in (0, FEW):
-        _few.ITEMS_MAX = limit
+        _on_host.ITEMS_MAX = limit
         a = vm.arange(9).reshape(3, 3)
         np.einsum("ii->i", a)[...] = -1
         np.einsum("ij->ji", a)[0] = 7

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import vmarray as vm
 from census import _is_same, _values_differ, has_advice, outcome_of
-from conftest import FEW, seeds, values
-from vmarray import _few, _products
+from conftest import FEW, divide, seeds, values
+from vmarray import _on_host, _products
 
 DTYPES = [np.dtype(name) for name in "? i1 i2 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16 >i4 >u2 >f4 >f8 >c8 M8[s] m8[s] >m8[s] S3 U2".split()]
 TWO = "add subtract multiply true_divide maximum minimum equal not_equal less less_equal logical_and bitwise_and bitwise_xor".split()
@@ -71,11 +71,13 @@ def _whole(name, draw, array, other):
 @given(st.data(), st.sampled_from(DTYPES), seeds)
 def test_programs_of_any_operands(data, dtype, seed):
     draw = data.draw
-    _few.ITEMS_MAX = draw(st.sampled_from([0, FEW]))
+    _on_host.ITEMS_MAX = draw(st.sampled_from([0, FEW]))
+    divide(draw(st.booleans()))
     # The package multiplies, or NumPy on copies.
     _products.PRODUCT_BYTES = draw(st.sampled_from([-1, 1 << 20]))
     own = _small(values((4, 6), dtype, seed), seed)
-    pairs = [(vm.asarray(own, page_len=3), own.copy())]
+    options = {"devices": "host"} if _on_host.ITEMS_MAX else {"page_len": 3}
+    pairs = [(vm.asarray(own, **options), own.copy())]
     for number in range(draw(st.integers(3, 12))):
         (ours, numpys), (more, others) = (draw(st.sampled_from(pairs)) for _ in range(2))
         step = draw(st.sampled_from(STEPS))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from . import _core, _few, _indexing, _ufuncs
+from . import _core, _indexing, _on_host, _ufuncs
 from ._errors import Error, InvalidError
 from ._flat import Flat
 
@@ -127,8 +127,9 @@ def _spread(value: Any, shape: tuple[Any, ...], message: str) -> np.ndarray[Any,
 class Array(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of any shape and dtype. Devices store the items, and RAM caches them.
 
-    Index, compute and reduce it like a NumPy array. Devices compute an expression when the program first needs its
-    items; changes to the operands in between do not affect the result. Views share memory with their array.
+    Index, compute and reduce it like a NumPy array. GPUs compute an expression when the program first needs its items;
+    changes to the operands in between do not affect the result. NumPy computes on arrays in RAM at once. Views share
+    memory with their array.
 
     `zeros`, `ones`, `full`, `empty`, `arange`, `asarray`, `array`, `create` and `open` create arrays.
 
@@ -441,14 +442,17 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
                 )
             return Array._of(self._core.basic([*map(str, key)] if isinstance(key, list) else str(key)))
         if isinstance(key, Array) and (key.dtype == np.bool_ or key.dtype.kind in "iu") and key.ndim and self.ndim:
-            few = _few.selected(self, key)
-            if few is not None:
-                return few
+            found = _on_host.selected(self, key)
+            if found is not None:
+                return _on_host.made(self._core, found)
             if key.dtype == np.bool_ and key.shape == self.shape:
                 return Array._of(self._core.select(key._core))
             if key.dtype != np.bool_ and self.ndim == 1:
                 return self.take(key)
         if _is_list(key) and self.ndim:
+            found = _on_host.selected(self, key)
+            if found is not None:
+                return found
             found = self._core.gather_rows(np.ascontiguousarray(key, np.int64).ravel())
             if found is not None:
                 return found if key.ndim == 1 else found.reshape(key.shape + found.shape[1:])
@@ -462,8 +466,12 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if not has_ellipsis and not view.shape and len(key) == self.ndim + key.count(None):
                 return view.read()[()]
             return Array._of(view.copied() if makes_copy else view)
-        starts = self._starts(key)
-        found = self._core.gather(starts.ravel()).reshape(starts.shape)
+        items = _on_host.shown(self)
+        if items is None:
+            starts = self._starts(key)
+            found = self._core.gather(starts.ravel()).reshape(starts.shape)
+        else:
+            found = items[key]
         return asarray(found, devices=self.devices) if has_own else found
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -528,6 +536,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _assign_where(self, mask: Array, item: np.ndarray[Any, Any]) -> None:
         """Writes one value to each item for which a mask of the same shape is true."""
+        if _on_host.assigned(self, item, mask):
+            return
         if _ufuncs.is_computed(self.dtype):
             # Pass True: no other object uses the expression, so its values need not be stored before the change.
             self._core.assign(where(mask, item[()], Array._of(self._core))._core, True)
@@ -579,7 +589,8 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             if not self.shape:
                 self._core.fill(self._converted(np.asarray(value)))
             elif self._is_computed_from(value):
-                self._core.assign(value._core, False)
+                if not _on_host.assigned(self, value):
+                    self._core.assign(value._core, False)
             else:
                 for block in _ufuncs.blocks(self.shape):
                     self[block] = np.asarray(value[block])
@@ -636,19 +647,14 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **given: Any) -> Any:
         from ._functions import called
 
-        outs = given.get("out", ())
-        if method == "__call__" and len(given) == len(outs) <= 1:
-            found = _few.called(ufunc, inputs, *outs)
-            if found is not None:
-                return found
+        found = _on_host.called(ufunc, method, inputs, given)
+        if found is not None:
+            return found
         if not all(map(_is_known, (*inputs, *given.get("out", ())))):
             return NotImplemented
         return called(ufunc, method, inputs, given)
 
     def __array_function__(self, function: Any, types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        found = _few.function(function, args, given)
-        if found is not None:
-            return found
         from ._functions import created, dispatched
 
         if function in created():
@@ -863,6 +869,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
 
     def copy(self, order: Order = "C") -> Array:
         """A copy of the array on the same devices, in the order "C" or "F"; "K" means "C"."""
+        found = _on_host.copied(self, self.dtype, _order(order))
+        if found is not None:
+            return found
         if self.ndim > 1 and self._is_fortran(_order(order)):
             return Array._of(self.transpose()._core.copied()).transpose()
         return Array._of(self._core.copied())
@@ -870,7 +879,7 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def astype(
         self, dtype: Any, order: Order = "K", casting: Casting = "unsafe", subok: bool = True, copy: bool = True
     ) -> Array:
-        """The items converted to another type. The devices convert them when the program first needs them.
+        """The items converted to another type. GPUs convert them when the program first needs them.
 
         Floats saturate at the limits of an integer type, and NaN becomes 0; NumPy leaves both undefined.
         """
@@ -879,10 +888,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         dtype = np.empty(0, self.dtype).astype(dtype, casting=casting).dtype
         if dtype == self.dtype:
             return self if not copy and self._is_in_order(order) else self.copy(order)
-        is_copied = order != "F" and not (self.dtype.kind in "fc" and dtype.kind in "iu")
-        few = self._core.few(_few.ITEMS_MAX) if is_copied else None
-        if few is not None:
-            return _few.made(self._core, few.astype(dtype))
+        found = _on_host.copied(self, dtype, order)
+        if found is not None:
+            return found
         if self.ndim > 1 and self._is_fortran(order):
             return self.transpose().astype(dtype).transpose()
         core = _ufuncs.applied("positive", [self._core], (dtype,), dtype, self.shape)
@@ -1553,6 +1561,9 @@ def asarray(
     if not isinstance(values, np.memmap) or (dtype is not None and values.dtype != dtype):
         values = np.asarray(values, dtype)
     is_fortran = order == "F" or (order == "A" and values.flags.fnc)
+    found = None if isinstance(values, np.memmap) else _on_host.from_numpy(values, is_fortran, given)
+    if found is not None:
+        return found
     array = empty(values.shape, values.dtype, "F" if is_fortran else "C", **given)
     if values.size:
         array._assign(values)

@@ -18,13 +18,6 @@ from ._progress import CALLBACK
 RAM_BYTES_MAX = 256 << 20
 #: The most bytes of arrays that NumPy sorts and searches, instead of devices: their kernels take longer to start.
 SMALL_BYTES = 64 << 10
-#: For each kind of dtype, the functions that NumPy computes faster in RAM than devices that are RAM.
-_FAST: dict[str, set[Any]] = {
-    "f": {np.unique, np.median, np.quantile, np.flatnonzero, np.nonzero},
-    "i": {np.unique, np.median, np.flatnonzero, np.nonzero, np.searchsorted},
-    "u": {np.unique, np.flatnonzero, np.nonzero, np.searchsorted},
-    "b": {np.flatnonzero, np.nonzero},
-}
 #: Functions that write to their first argument.
 _WRITES = {np.fill_diagonal, np.place, np.put, np.put_along_axis, np.putmask}
 #: Functions whose results are small, and arrays of NumPy.
@@ -45,15 +38,10 @@ def is_plain(array: Array) -> bool:
     return not array._core.is_counted or (array.ndim > 0 and array.size > 0)
 
 
-def is_small(*arrays: Array, function: Any = None) -> bool:
+def is_small(*arrays: Array) -> bool:
     """True if NumPy sorts and searches the arrays faster than devices, and the program does not request progress
-    reports. In RAM, NumPy is faster at some functions of arrays of any size that is copied."""
-    if CALLBACK.get() is not None:
-        return False
-    most = SMALL_BYTES
-    if SMALL_BYTES and arrays and function in _FAST.get(arrays[0].dtype.kind, ()) and not arrays[0]._core.is_on_cards:
-        most = RAM_BYTES_MAX
-    return sum(one.nbytes for one in arrays) <= most
+    reports."""
+    return CALLBACK.get() is None and sum(one.nbytes for one in arrays) <= SMALL_BYTES
 
 
 def arrays_in(values: Any) -> list[Array]:
@@ -217,7 +205,7 @@ def called(
         return implementation(*places, **named)
     arrays = arrays_in([places, named])
     is_for_devices = all(map(is_plain, arrays)) and "out" not in named and is_computed_as(named.get("dtype"))
-    if is_known and is_search and is_for_devices and is_small(*arrays, function=function):
+    if is_known and is_search and is_for_devices and is_small(*arrays):
         if function in (np.sort, np.argsort) and named.get("stable") is None:
             named["kind"] = "stable"
         # Drop `sorted`, because the functions of this package always sort distinct items.

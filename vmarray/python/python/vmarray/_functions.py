@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _array, _core, _dispatch, _few, _layout, _ufuncs
+from . import _array, _core, _dispatch, _layout, _on_host, _ufuncs
 from ._array import Array
 
 
@@ -63,7 +63,7 @@ def _in_form(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[
         one, other = inputs
         if isinstance(one, (Array, np.ndarray)):
             return ufunc(one.reshape(*one.shape, *(1,) * np.ndim(other)), other, **given)
-    if is_large and method == "accumulate" and ufunc in _ASSOCIATIVE and isinstance(inputs[0], Array):
+    if is_large and method == "accumulate" and ufunc in _ufuncs.ASSOCIATIVE and isinstance(inputs[0], Array):
         from ._shapes import accumulated
 
         array, axis, dtype, out = (*inputs, *(given.get(one) for one in ("axis", "dtype", "out")[len(inputs) - 1 :]))
@@ -166,7 +166,7 @@ def _computed(
         if np.asarray(inputs[1]) == 0.5:
             return _computed(np.sqrt, (np.broadcast_to(inputs[0], shape).astype(gives[0], copy=False),), None)
     is_on_cards = any(isinstance(one, Array) and one._core.is_on_cards for one in inputs)
-    if ufunc in _FAST and _few.ITEMS_MAX and not is_on_cards:
+    if ufunc in _FAST and _on_host.ITEMS_MAX and not is_on_cards:
         options = {"casting": casting} if dtype is None else {"casting": casting, "dtype": dtype}
         return _ufuncs.by_pieces(functools.partial(ufunc, **options), list(inputs), shape, gives)
     if ufunc.nout == 1 and len(set(casts)) == 1 or ufunc.__name__.startswith("logical_"):
@@ -223,18 +223,13 @@ def _reduce(
         return extreme(ufunc, array, axis, None, keepdims)
     if is_usual and dtype is None and ufunc in (np.logical_or, np.logical_and):
         return truth(ufunc, array, axis, None, keepdims)
-    if is_usual and ufunc in _ASSOCIATIVE:
+    if is_usual and ufunc in _ufuncs.ASSOCIATIVE:
         return reduced(ufunc, array, axis, dtype, None, keepdims)
     if dtype is None:
         del named["dtype"]
     if out is None:
         del named["out"]
     return _dispatch.on_copies(ufunc.reduce, (array,), named)
-
-
-#: Functions whose reductions of pieces make up the reduction of all.
-_ASSOCIATIVE = (np.add, np.multiply, np.minimum, np.maximum, np.fmin, np.fmax, np.logical_or, np.logical_and)
-_ASSOCIATIVE += (np.logical_xor, np.bitwise_or, np.bitwise_and, np.bitwise_xor, np.gcd, np.lcm)
 
 
 #: One axis, counted from the first; a tuple is refused.
@@ -941,6 +936,9 @@ def is_known(function: Any) -> bool:
 
 def dispatched(function: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Implements ``__array_function__``: the result of a NumPy function for arrays of the package."""
+    found = _on_host.function(function, args, given)
+    if found is not None:
+        return found
     if not is_known(function):
         from . import _creation, _large, _products
 

@@ -461,7 +461,7 @@ def quantile(
         return lines(
             lambda part, own: np.quantile(part, q, own, method=method, keepdims=True), array, axis, kind, keepdims
         )
-    if is_small(array, function=np.quantile):
+    if is_small(array):
         return np.quantile(np.asarray(array), q, method=method, keepdims=keepdims)
     whole = np.quantile(np.zeros(2, array.dtype), q, method=method)
     if array.dtype.kind == "f" and array._core.reduce("first_nan") is not None:

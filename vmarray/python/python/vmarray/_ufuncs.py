@@ -4,6 +4,7 @@ piece by piece.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextvars
 import functools
@@ -17,8 +18,11 @@ from . import _core
 
 #: Number of items that NumPy processes at once.
 PIECE = 1 << 20
+#: Functions whose reductions of pieces make up the reduction of all.
+ASSOCIATIVE: tuple[Any, ...] = (np.add, np.multiply, np.minimum, np.maximum, np.fmin, np.fmax, np.logical_or)
+ASSOCIATIVE += (np.logical_and, np.logical_xor, np.bitwise_or, np.bitwise_and, np.bitwise_xor, np.gcd, np.lcm)
 #: The most threads that compute pieces at once.
-_CORES = min(os.cpu_count() or 1, 16)
+CORES = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 16)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -75,18 +79,49 @@ def blocks(shape: tuple[Any, ...], most: int = PIECE) -> Iterator[tuple[Any, ...
             yield (*at, slice(start, min(start + step, shape[split - 1])), *rest)
 
 
+@functools.cache
+def _threads() -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(CORES - 1, "vmarray")
+
+
+# The threads of a process do not exist in the processes that it forks.
+os.register_at_fork(after_in_child=_threads.cache_clear)
+
+
 def in_threads(work: Callable[[Any], Any], keys: list[Any]) -> list[Any]:
     """The results of a function for each key, in order, computed on all cores. NumPy releases Python's lock while it
     computes."""
-    if len(keys) < 2 or _CORES < 2:
+    if len(keys) < 2 or CORES < 2:
         return [work(key) for key in keys]
+    results: list[Any] = [None] * len(keys)
+    numbers = collections.deque(range(len(keys)))
+
+    def share() -> None:
+        while True:
+            try:
+                number = numbers.popleft()
+            except IndexError:
+                return
+            try:
+                results[number] = work(keys[number])
+            except BaseException:
+                # The other threads end after their present keys.
+                numbers.clear()
+                raise
+
     # Each thread has the settings of this one, such as NumPy's `errstate`.
-    contexts = [contextvars.copy_context() for _ in keys]
-    pool = concurrent.futures.ThreadPoolExecutor(min(_CORES, len(keys)))
+    others = [_threads().submit(contextvars.copy_context().run, share) for _ in range(min(CORES, len(keys)) - 1)]
     try:
-        return list(pool.map(lambda context, key: context.run(work, key), contexts, keys))
+        share()
     finally:
-        pool.shutdown(cancel_futures=True)
+        # A thread that is still busy elsewhere finds no key.
+        for other in others:
+            if not other.cancel():
+                other.exception()
+    for other in others:
+        if not other.cancelled():
+            other.result()
+    return results
 
 
 def _in_ram(number: Any) -> Any:
