@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 import vmarray as vm
-from conftest import RECORD, same
+from conftest import FEW, RECORD, same
+from vmarray import _on_host
 
 
 def test_examples_of_the_documentation():
+    _on_host.ITEMS_MAX = FEW
     names = ["", "._array", "._kernel", "._order", "._progress", "._ragged", "._sets", "._shapes", ".array_api", ".random"]
     names += ["._arrow", "._mapped"] + [".xarray"] * bool(importlib.util.find_spec("xarray"))
     names += ["._files"] * bool(importlib.util.find_spec("zarr"))
@@ -31,6 +33,7 @@ def test_examples_of_the_documentation():
 
 @pytest.mark.parametrize("name", ["README.md", "GUIDE.md", "TEN_MINUTES.md"])
 def test_the_documents(name):
+    _on_host.ITEMS_MAX = FEW
     pytest.importorskip("zarr")
     pytest.importorskip("pyarrow")
     pytest.importorskip("dask.array")
