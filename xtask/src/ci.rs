@@ -7,7 +7,8 @@ use crate::{examples, features, formats, kernels, misuse, package, project, ptx,
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Commands with their own build folders, which run at the same time as other steps; longest first.
+/// Commands with their own build folders, which run at the same time as all other steps; longest first. So no
+/// core waits for a step with one thread, such as `tidy` or the last part of a build.
 const SIDE: [(&str, &[&str]); 2] = [("python", &["python", "--sample"]), ("hits", &["hits"])];
 
 /// A function that runs one check. It returns an error if the check fails.
@@ -46,17 +47,17 @@ const CHANGE_SINCE: &str = "24 hours ago";
 pub fn run() -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();
-    steps.run("fmt", || {
-        cmd!(sh, "cargo fmt --all --check").run()?;
-        Ok(Outcome::passed())
-    });
-    steps.run("tidy", || tidy::check(&sh));
-    let lints = test_host::lints(&sh);
-    // If a lint fails, use a build without lints for the next steps, so that the tests still run.
-    let lints = steps.run("clippy, build of tests", || test_host::build(&sh)).then_some(lints);
-    steps.run("tests", || test_host::tests(&sh, &[]));
-    steps.run("example programs", || test_host::example_programs(&sh));
     steps.beside(&SIDE, |steps| {
+        steps.run("fmt", || {
+            cmd!(sh, "cargo fmt --all --check").run()?;
+            Ok(Outcome::passed())
+        });
+        steps.run("tidy", || tidy::check(&sh));
+        let lints = test_host::lints(&sh);
+        // If a lint fails, use a build without lints for the next steps, so that the tests still run.
+        let lints = steps.run("clippy, build of tests", || test_host::build(&sh)).then_some(lints);
+        steps.run("tests", || test_host::tests(&sh, &[]));
+        steps.run("example programs", || test_host::example_programs(&sh));
         steps.run("documentation examples", || test_host::doctests(&sh));
         for (name, paths, check) in BY_PATH {
             steps.run(name, || match is_changed(&sh, paths) {
