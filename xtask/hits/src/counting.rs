@@ -13,10 +13,10 @@ const STEPS: usize = 100;
 const TOLERANCE: f64 = 0.5;
 /// The known instructions of one access and its loop: name, count of the array, count of a `Vec`.
 const KNOWN: [(&str, f64, f64); 12] = [
-    ("get u8", 25.0, 8.0),
-    ("get u32", 25.0, 8.0),
+    ("get u8", 26.0, 8.0),
+    ("get u32", 26.0, 8.0),
     ("get u64", 26.0, 8.0),
-    ("get 44 bytes", 72.0, 13.0),
+    ("get 44 bytes", 73.0, 13.0),
     ("set u8", 25.0, 8.0),
     ("set u32", 25.0, 8.0),
     ("set u64", 25.0, 8.0),
