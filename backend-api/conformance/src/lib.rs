@@ -21,14 +21,13 @@
 //!
 //! ```
 //! # use std::sync::Arc;
-//! # use vmarray_conformance::{Limits, checks, run_all, run_each, reference::ReferenceDevice};
+//! # use vmarray_conformance::{Limits, checks, reference::ReferenceDevice, run_each};
 //! let device = Arc::new(ReferenceDevice::new(64 << 20));
-//! let limits = Limits::default().with_bytes(4 << 20);
-//! run_all(&device, &limits).assert_passed();
-//! // Or call a closure before each check.
+//! // Or `run_all`, which prints each name.
 //! let mut names = Vec::new();
-//! let report = run_each(&device, &limits, |name| names.push(name));
-//! assert_eq!((names.len(), report.passed()), (checks().len(), true));
+//! let report = run_each(&device, &Limits::default().with_bytes(4 << 20), |name| names.push(name));
+//! report.assert_passed();
+//! assert_eq!(names.len(), checks().len());
 //! ```
 //!
 //! A device needs at least [`Limits::LEAST_BYTES`] bytes of memory. If it has at most [`Limits::bytes`], one
