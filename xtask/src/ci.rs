@@ -7,8 +7,8 @@ use crate::{examples, features, formats, kernels, misuse, package, project, ptx,
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
-/// Commands with their own build folders, which run at the same time as all other steps; longest first. So no
-/// core waits for a step with one thread, such as `tidy` or the last part of a build.
+/// Commands with their own build folders, which run at the same time as all other steps; longest first. They
+/// take the core that steps with one thread leave idle, such as `tidy` and the last part of a build.
 const SIDE: [(&str, &[&str]); 2] = [("python", &["python", "--sample"]), ("hits", &["hits"])];
 
 /// A function that runs one check. It returns an error if the check fails.

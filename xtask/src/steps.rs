@@ -84,7 +84,8 @@ impl Steps {
     }
 
     /// Runs `work`, and meanwhile `commands` of xtask as further named steps. While `work` runs, one command
-    /// runs at a time; after `work`, two. Prints the output of a command when the command ends.
+    /// runs at a time, at a lower priority, so that it takes the cores that `work` leaves idle; after `work`,
+    /// two run. Prints the output of a command when the command ends.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let (program, waiting, done) =
             (self.program.clone(), Mutex::new(commands.iter()), Mutex::new(Vec::new()));
@@ -144,13 +145,24 @@ impl Steps {
 fn command(program: &Path, name: &'static str, arguments: &[&str]) -> Step {
     let start = Instant::now();
     let run = || -> Result<Outcome> {
-        let output = Command::new(program).args(arguments).output()?;
+        let output = behind(program).args(arguments).output()?;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         eprint!("\n==== {name}, beside the steps above ====\n{out}{err}");
         ended(name, &err)
             .with_context(|| format!("the command of the step `{name}` ended with {}", output.status))
     };
     Step { name, outcome: run().into(), time: start.elapsed() }
+}
+
+/// Returns the command that runs a program at a lower priority than this process, on Unix. If both compete
+/// for a core, the program gets a quarter of its time, so the program's tests do not starve.
+fn behind(program: &Path) -> Command {
+    if cfg!(not(unix)) {
+        return Command::new(program);
+    }
+    let mut command = Command::new("nice");
+    command.args(["-n", "5"]).arg(program);
+    command
 }
 
 /// Returns the result of a named step, from the line about its end.
@@ -178,6 +190,17 @@ mod tests {
         let line = table.lines().next().unwrap();
         assert!(line.contains("FAILED") && line.ends_with("broken"), "{table}");
         assert_eq!(steps.finish().unwrap_err().to_string(), "failed: third");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn commands_beside_other_steps_have_a_lower_priority() {
+        // Without arguments, `nice` prints its priority; a greater number is a lower priority.
+        let priority = |mut command: Command| -> i32 {
+            String::from_utf8(command.output().unwrap().stdout).unwrap().trim().parse().unwrap()
+        };
+        let (own, beside) = (priority(Command::new("nice")), priority(behind(Path::new("nice"))));
+        assert_eq!(beside, (own + 5).min(19));
     }
 
     #[test]
