@@ -8,7 +8,6 @@ use numpy::npyffi::{self, PY_ARRAY_API};
 use numpy::prelude::*;
 use numpy::{PyArray1, PyArrayDescr, PyReadonlyArray1, PyUntypedArray};
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
-use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -22,12 +21,15 @@ use crate::elements::{Asked, Reduced};
 use crate::export::ExportedItems;
 use crate::fault::{Result, interrupted, off, raised};
 use crate::geometry::Geometry;
-use crate::in_ram::{InRam, Items, Shown, begins_in_ram};
+use crate::in_ram::{InRam, begins_in_ram};
 use crate::lower::Lowering;
 use crate::node::{self, Lazy, Node, Source, View};
-use crate::numpy_arrays::{Bytes, described, geometry, grid, grid_like, is_dense, offset, shown_at};
+use crate::numpy_arrays::{
+    Bytes, Items, array_over, described, geometry, grid, grid_like, is_dense, offset, sole_owner,
+};
 use crate::operations::Operation;
-use crate::results::{self, new_array};
+use crate::pool;
+use crate::results::new_array;
 use crate::rows::Rows;
 use crate::store::{Options, Place};
 
@@ -63,19 +65,6 @@ pub fn options(py: Python<'_>, given: &Bound<'_, PyDict>, itemsize: usize, unit:
         max_len: number("max_len")?.map(|items| items.saturating_mul(per_item)),
         checksums: get("checksums")?.map(|value| value.is_truthy()).transpose()?.unwrap_or(false),
     })
-}
-
-/// Returns a NumPy array that shows items in place, with the shape and strides of a grid.
-fn array_over<'py>(
-    py: Python<'py>,
-    grid: &Bound<'py, PyUntypedArray>,
-    items: Arc<Items>,
-    is_writable: bool,
-) -> PyResult<Bound<'py, PyUntypedArray>> {
-    let start = items.start().wrapping_add(offset(grid));
-    let base = Bound::new(py, Shown(items))?.into_any();
-    // SAFETY: the grid describes items of the array, and `base` keeps their memory alive.
-    unsafe { shown_at(py, grid, start, &base, is_writable) }
 }
 
 /// True if an index of a key selects a view: it is an integer, a slice, an ellipsis or a new axis.
@@ -138,26 +127,6 @@ pub fn made_of(
 pub fn begins_on_host(py: Python<'_>, bytes: usize, given: &Bound<'_, PyDict>) -> PyResult<bool> {
     let options = options(py, given, 1, Unit::U8)?;
     Ok(options.are_in_ram() && begins_in_ram(bytes, &options))
-}
-
-/// Returns the NumPy array that owns the memory of `items`, if no other code can use that memory.
-fn sole_owner<'py>(items: &Bound<'py, PyUntypedArray>) -> Option<Bound<'py, PyUntypedArray>> {
-    // SAFETY: the array is alive.
-    let fields = |of: &Bound<'_, PyUntypedArray>| unsafe {
-        let fields = &(*of.as_array_ptr()).fields;
-        (fields.flags & npyffi::NPY_ARRAY_OWNDATA != 0, fields.data)
-    };
-    let (mut owner, first) = (items.clone(), fields(items).1);
-    while !fields(&owner).0 {
-        let base = owner.getattr(intern!(items.py(), "base")).ok()?.cast_into::<PyUntypedArray>().ok()?;
-        // SAFETY: the array is alive. It has two references: of the array of which it is the base, and of
-        // this function.
-        if unsafe { ffi::Py_REFCNT(base.as_ptr()) } != 2 {
-            return None;
-        }
-        owner = base;
-    }
-    (fields(&owner).1 == first).then_some(owner)
 }
 
 fn made(py: Python<'_>, items: &Bound<'_, PyUntypedArray>, options: Options) -> PyResult<Core> {
@@ -469,8 +438,8 @@ impl Core {
         }
     }
 
-    /// Shows the items in place as a read-only NumPy array, if they are in plain memory and the array's devices
-    /// are RAM. Otherwise copies them as `read` does, if there are at most `limit` items. Returns `None` for
+    /// Shows the items in place as a read-only NumPy array, if they are in plain memory and the devices of the
+    /// array are RAM. Otherwise copies them as `read` does, if there are at most `limit` items. Returns `None` for
     /// other arrays, and for items that are not counted yet.
     fn shown<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
         let Some(grid) = self.grid.get(py) else { return Ok(None) };
@@ -489,18 +458,20 @@ impl Core {
     /// Calls a function with a NumPy array of the items in place, which it may change. Returns `false`, and
     /// does not call the function, unless the items are in plain memory.
     fn change_in_place(&self, py: Python<'_>, work: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let (view, grid) = (self.writable(py)?, self.grid(py)?);
-        let open = off(py, || {
+        let (view, grid, work) = (self.writable(py)?, self.grid(py)?.clone().unbind(), work.clone().unbind());
+        // Take the lock of the items without Python's lock: a thread that has Python's lock may wait for it.
+        off(py, || {
             view.handle.settle(None)?;
             view.handle.items()?;
-            view.handle.open()
-        })?;
-        let mut outcome = Ok(());
-        let is_in_place = open.write_in_place(&mut |items| {
-            let items = array_over(py, grid, Arc::clone(items), true);
-            outcome = items.and_then(|items| work.call1((items,))).map(|_| ());
-        });
-        outcome.map(|()| is_in_place)
+            let mut outcome = Ok(());
+            let is_in_place = view.handle.open()?.write_in_place(&mut |items| {
+                outcome = Python::attach(|py| {
+                    let items = array_over(py, grid.bind(py), Arc::clone(items), true)?;
+                    work.call1(py, (items,)).map(|_| ())
+                });
+            });
+            Ok(outcome.map(|()| is_in_place))
+        })?
     }
 
     /// Creates an array of the items of a NumPy array, on the devices of this array. Takes over the memory of
@@ -876,7 +847,7 @@ impl Core {
         let view = self.view(py)?;
         let open = view.handle.open()?;
         let report = PyDict::new(py);
-        if open.items().is_some() {
+        if off(py, || Ok(open.items().is_some()))? {
             report.set_item("device_bytes", open.len() * view.handle.unit.bytes())?;
             for name in ["cache_bytes", "cache_max_bytes", "staging_bytes", "table_bytes"] {
                 report.set_item(name, 0)?;
@@ -891,7 +862,7 @@ impl Core {
             report.set_item("table_bytes", footprint.table_bytes)?;
             report.set_item("is_pinned", footprint.is_pinned)?;
         }
-        report.set_item("kept_for_results_bytes", results::kept_bytes())?;
+        report.set_item("kept_for_results_bytes", pool::kept_bytes())?;
         report.set_item("page_bytes", open.page_len() * view.handle.unit.bytes())?;
         report.set_item("max_bytes", open.max_len() * view.handle.unit.bytes())?;
         Ok(report)

@@ -12,7 +12,7 @@ use vmarray::order::{Groups, Side};
 use vmarray::rows::RowTableBuilder;
 use vmarray::{AnyDevice, Footprint};
 
-use crate::in_ram::Items;
+use crate::numpy_arrays::Items;
 
 /// A device program, the value that an operation uses, and an optional condition that selects elements.
 pub struct Code {

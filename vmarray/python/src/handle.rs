@@ -2,7 +2,6 @@
 //! forked process cannot use it.
 
 use std::ops::{Deref, Range};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
@@ -13,8 +12,10 @@ use vmarray::store::FileAccess;
 use crate::element::Unit;
 use crate::elements::Elements;
 use crate::fault::{Fault, Result, interrupted, raised};
+use crate::fork::{is_forked, process};
 use crate::forked::ForkedReader;
-use crate::in_ram::{InRam, Items, begins_in_ram, build};
+use crate::in_ram::{InRam, begins_in_ram, build};
+use crate::numpy_arrays::Items;
 use crate::store::{Options, Place};
 
 /// Class and text of the exception that is raised if a program uses an exported array.
@@ -43,20 +44,6 @@ pub struct Handle {
     /// Reads the file of a read-only array in forked processes.
     forked: Option<Arc<Open>>,
     process: u32,
-}
-
-/// Number of forks between this process and the first one that loaded the package.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// Returns a number that differs between a process and the processes that it forks. Makes no system call.
-pub fn process() -> u32 {
-    FORKS.load(Ordering::Relaxed)
-}
-
-/// Records that this process is a fork. Python calls this in the new process.
-#[pyfunction]
-pub fn started() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// State of an array.
@@ -139,11 +126,6 @@ impl<T: ?Sized + Send> Deref for Owned<T> {
 /// Locks a mutex whose value stays consistent if a thread panics.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// True in a process that was forked after the package had been imported.
-pub fn is_forked() -> bool {
-    process() != 0
 }
 
 /// Opens a file that the array only reads once more, for forked processes.

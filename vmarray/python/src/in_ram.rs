@@ -1,36 +1,32 @@
 //! Arrays whose items are in plain memory of this process, where NumPy computes on them, until an operation
 //! needs a device.
 //!
-//! An array of the library has a cache and page tables: they take longer to create than NumPy needs to compute
-//! a few items, and NumPy cannot read items there in place. So arrays in RAM, and arrays of few bytes on any
-//! devices, begin as [`Items`].
+//! An array of the library has a cache and page tables: they take longer to create than NumPy needs to
+//! compute a few items, and NumPy cannot read items there in place. So arrays in RAM, and arrays of few bytes
+//! on any devices, begin as [`Items`].
 
 use std::any::Any;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use numpy::PyUntypedArray;
-use pyo3::prelude::*;
 use vmarray::access::{ExportedSlice, Registered};
 use vmarray::compute::AnyColumn;
-use vmarray::device::racy;
 use vmarray::rows::RowTableBuilder;
 use vmarray::{ErrorKind, Footprint};
 
 use crate::element::Unit;
 use crate::elements::{Asked, Bins, Code, Elements, Multiplied, Ordered, Reduced};
 use crate::fault::Result;
-use crate::results::{self, Piece};
+use crate::numpy_arrays::{BLOCK_BYTES, Items};
+use crate::pool::bytes_max;
 use crate::store::{self, Options, Place};
 
 /// Maximum size of an array on any devices that begins in RAM, in bytes: 4096 items of the longest numbers.
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a block that is copied twice, which fit in the caches of a core.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// True if an array with these options may begin in plain memory.
 pub fn begins_in_ram(bytes: usize, options: &Options) -> bool {
-    let most = if options.are_in_ram() { results::bytes_max() } else { SMALL_BYTES_MAX };
+    let most = if options.are_in_ram() { bytes_max() } else { SMALL_BYTES_MAX };
     options.are_usual() && bytes <= most.max(SMALL_BYTES_MAX)
 }
 
@@ -44,87 +40,6 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> Result
     }
     Ok(store::build(unit, len, options, place)?)
 }
-
-/// Plain memory with the items of an array. Threads may read and write it at the same time; then, as with
-/// NumPy's arrays, items of unspecified value result.
-pub struct Items {
-    start: *mut u8,
-    len: usize,
-    _owner: Owner,
-}
-
-/// Owner of the memory, which frees it.
-#[expect(dead_code, reason = "the owner is kept for its drop alone")]
-enum Owner {
-    Words(Vec<u64>),
-    Pooled(Piece),
-    Numpy(Py<PyUntypedArray>),
-}
-
-// SAFETY: the memory belongs to `Items`, is initialised, and has no thread of its own. All accesses of the
-// package are racing copies; NumPy's loops run on it as on any memory that Python's threads share.
-unsafe impl Send for Items {}
-// SAFETY: as above.
-unsafe impl Sync for Items {}
-
-impl Items {
-    /// Returns memory of zeroes; `None` if the system has no more.
-    pub fn zeroed(len: usize) -> Option<Self> {
-        if len < results::BYTES_MIN {
-            let mut words = vec![0_u64; len.div_ceil(size_of::<u64>())];
-            return Some(Self { start: words.as_mut_ptr().cast(), len, _owner: Owner::Words(words) });
-        }
-        let mut piece = Piece::zeroed(len)?;
-        Some(Self { start: piece.start(), len, _owner: Owner::Pooled(piece) })
-    }
-
-    /// Takes over the memory of an array of NumPy.
-    ///
-    /// # Safety
-    /// The array owns `len` initialised, writable bytes from its first item on, and no other code uses it.
-    pub unsafe fn of_numpy(array: &Bound<'_, PyUntypedArray>, len: usize) -> Self {
-        use numpy::prelude::*;
-        // SAFETY: the array is alive.
-        let start = unsafe { (*array.as_array_ptr()).fields.data };
-        Self { start: start.cast(), len, _owner: Owner::Numpy(array.clone().unbind()) }
-    }
-
-    /// Address of the first byte.
-    pub fn start(&self) -> *mut u8 {
-        self.start
-    }
-
-    /// Passes copies of the bytes of a range to `work`, block by block, each with its offset in the range.
-    pub fn each_block(
-        &self,
-        range: Range<usize>,
-        mut work: impl FnMut(usize, &[u8]) -> vmarray::Result<()>,
-    ) -> vmarray::Result<()> {
-        let mut block = vec![0; range.len().min(BLOCK_BYTES)];
-        for start in range.clone().step_by(BLOCK_BYTES) {
-            let block = &mut block[..BLOCK_BYTES.min(range.end - start)];
-            self.read(start, block);
-            work(start - range.start, block)?;
-        }
-        Ok(())
-    }
-
-    fn read(&self, start: usize, into: &mut [u8]) {
-        assert!(start.checked_add(into.len()).is_some_and(|end| end <= self.len));
-        // SAFETY: the range is within the memory, and `into` is apart from it.
-        unsafe { racy::read(self.start.add(start), into) };
-    }
-
-    fn write(&self, start: usize, from: &[u8]) {
-        assert!(start.checked_add(from.len()).is_some_and(|end| end <= self.len));
-        // SAFETY: as in `read`.
-        unsafe { racy::write(self.start.add(start), from) };
-    }
-}
-
-/// The base of arrays of NumPy that show items in place: keeps the memory alive.
-#[pyclass(frozen, module = "vmarray._core")]
-pub struct Shown(#[expect(dead_code, reason = "kept for its drop alone")] pub Arc<Items>);
 
 /// An array whose items are in plain memory, or, after the first operation that needs a device, in an array
 /// of the library.
@@ -141,7 +56,7 @@ pub struct InRam {
 impl InRam {
     /// Returns an array of items, whose number of bytes is a multiple of the unit's.
     pub fn boxed(unit: Unit, items: Items, options: Options) -> Box<dyn Elements> {
-        let len = items.len / unit.bytes();
+        let len = items.len() / unit.bytes();
         Box::new(Self {
             unit,
             len,
@@ -159,8 +74,7 @@ impl InRam {
         options: &Options,
     ) -> vmarray::Result<Option<Box<dyn Elements>>> {
         let Some(items) = Items::zeroed(of.len() * unit.bytes()) else { return Ok(None) };
-        // SAFETY: the memory is new, and this is its only reference.
-        of.read(0, unsafe { std::slice::from_raw_parts_mut(items.start, items.len) })?;
+        let items = items.filled(|bytes| of.read(0, bytes))?;
         Ok(Some(Self::boxed(unit, items, options.clone())))
     }
 
@@ -172,8 +86,7 @@ impl InRam {
         let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(from) = &*items {
             let array = store::build(self.unit, self.len, &self.options, &Place::Memory)?;
-            // SAFETY: the lock keeps writers of the package away. A reader through NumPy only reads.
-            array.write(0, unsafe { std::slice::from_raw_parts(from.start, from.len) })?;
+            from.each_block(0..from.len(), |at, block| array.write(at / self.unit.bytes(), block))?;
             let _ = self.array.set(array);
             *items = None;
         }

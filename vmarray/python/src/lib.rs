@@ -14,7 +14,6 @@
 //! (`_files`, `_mapped`), chunks of Dask (`dask`), DLPack (`_export`), index sets (`_sets`) and rows
 //! (`_ragged`).
 
-mod allocator;
 mod array;
 mod copies;
 mod device;
@@ -22,6 +21,7 @@ mod element;
 mod elements;
 mod export;
 mod fault;
+mod fork;
 mod forked;
 mod geometry;
 mod handle;
@@ -33,6 +33,7 @@ mod numpy_arrays;
 mod operations;
 mod ordered;
 mod over;
+mod pool;
 mod product;
 mod progress;
 mod results;
@@ -61,14 +62,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(over::over_file, module)?)?;
     module.add_function(wrap_pyfunction!(over::close_homes, module)?)?;
     module.add_function(wrap_pyfunction!(device::devices, module)?)?;
-    module.add_class::<results::Piece>()?;
-    module.add_class::<in_ram::Shown>()?;
-    module.add_function(wrap_pyfunction!(allocator::pooled, module)?)?;
+    module.add_class::<pool::Piece>()?;
+    module.add_class::<numpy_arrays::Shown>()?;
+    module.add_function(wrap_pyfunction!(pool::pooled, module)?)?;
     module.add_function(wrap_pyfunction!(array::made_of, module)?)?;
     module.add_function(wrap_pyfunction!(array::begins_on_host, module)?)?;
-    module.add_function(wrap_pyfunction!(results::release_memory, module)?)?;
-    module.add_function(wrap_pyfunction!(results::forked, module)?)?;
-    module.add_function(wrap_pyfunction!(handle::started, module)?)?;
+    module.add_function(wrap_pyfunction!(pool::release_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(pool::forked, module)?)?;
+    module.add_function(wrap_pyfunction!(fork::started, module)?)?;
     module.add_function(wrap_pyfunction!(product::multiply, module)?)?;
     ordered::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

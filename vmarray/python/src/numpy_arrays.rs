@@ -1,13 +1,23 @@
-//! Access to the memory of NumPy arrays, and NumPy arrays without memory that only describe shapes.
+//! Access to the memory of NumPy arrays, memory of items that NumPy shows in place, and NumPy arrays without
+//! memory that only describe shapes.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use numpy::npyffi::{self, PY_ARRAY_API, npy_intp};
 use numpy::prelude::*;
 use numpy::{PyArrayDescr, PyUntypedArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::{ffi, intern};
+use vmarray::device::racy;
 
 use crate::element;
 use crate::geometry::Geometry;
+use crate::pool::{BYTES_MIN, Piece};
+
+/// Bytes of a block that is copied twice, which fit in the caches of a core.
+pub const BLOCK_BYTES: usize = 256 << 10;
 
 /// Unused address of NumPy arrays that only describe a shape. No code reads or writes there: the package
 /// calls only operations that return views of these arrays, and programs never get them.
@@ -92,7 +102,7 @@ pub fn grid<'py>(
 ///
 /// # Safety
 /// `start` has initialised items for `shape`, and they outlive every use of the array.
-pub unsafe fn array_at<'py>(
+unsafe fn array_at<'py>(
     py: Python<'py>,
     descr: &Bound<'py, PyArrayDescr>,
     shape: &[usize],
@@ -121,7 +131,7 @@ pub unsafe fn array_at<'py>(
 ///
 /// # Safety
 /// The items at `start` are initialised, and `base` keeps them alive.
-pub unsafe fn shown_at<'py>(
+unsafe fn shown_at<'py>(
     py: Python<'py>,
     of: &Bound<'py, PyUntypedArray>,
     start: *mut u8,
@@ -206,4 +216,164 @@ pub fn described<'py>(
     let grid = grid(py, &descr, shape)?;
     element::check(&grid.dtype())?;
     Ok(grid)
+}
+
+/// Returns the NumPy array that owns the memory of `items`, if no other code can use that memory.
+pub fn sole_owner<'py>(items: &Bound<'py, PyUntypedArray>) -> Option<Bound<'py, PyUntypedArray>> {
+    // SAFETY: the array is alive.
+    let fields = |of: &Bound<'_, PyUntypedArray>| unsafe {
+        let fields = &(*of.as_array_ptr()).fields;
+        (fields.flags & npyffi::NPY_ARRAY_OWNDATA != 0, fields.data)
+    };
+    let (mut owner, first) = (items.clone(), fields(items).1);
+    while !fields(&owner).0 {
+        let base = owner.getattr(intern!(items.py(), "base")).ok()?.cast_into::<PyUntypedArray>().ok()?;
+        // SAFETY: the array is alive. It has two references: of the array of which it is the base, and of
+        // this function.
+        if unsafe { ffi::Py_REFCNT(base.as_ptr()) } != 2 {
+            return None;
+        }
+        owner = base;
+    }
+    (fields(&owner).1 == first).then_some(owner)
+}
+
+/// Returns a NumPy array that shows items in place, with the shape and strides of a grid.
+pub fn array_over<'py>(
+    py: Python<'py>,
+    grid: &Bound<'py, PyUntypedArray>,
+    items: Arc<Items>,
+    is_writable: bool,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let start = items.start().wrapping_add(offset(grid));
+    let base = Bound::new(py, Shown(items))?.into_any();
+    // SAFETY: the grid describes items of the array, and `base` keeps their memory alive.
+    unsafe { shown_at(py, grid, start, &base, is_writable) }
+}
+
+/// Plain memory with the items of an array. Threads may read and write it at the same time; then, as with
+/// NumPy's arrays, items of unspecified value result.
+pub struct Items {
+    start: *mut u8,
+    len: usize,
+    _owner: Owner,
+}
+
+/// Owner of the memory, which frees it.
+#[expect(dead_code, reason = "the owner is kept for its drop alone")]
+enum Owner {
+    Words(Vec<u64>),
+    Pooled(Piece),
+    Numpy(Py<PyUntypedArray>),
+}
+
+// SAFETY: the memory belongs to `Items`, is initialised, and has no thread of its own. All accesses of the
+// package are racing copies; NumPy's loops run on it as on any memory that Python's threads share.
+unsafe impl Send for Items {}
+// SAFETY: as above.
+unsafe impl Sync for Items {}
+
+impl Items {
+    /// Returns memory of zeroes; `None` if the system has no more.
+    pub fn zeroed(len: usize) -> Option<Self> {
+        if len < BYTES_MIN {
+            let mut words = vec![0_u64; len.div_ceil(size_of::<u64>())];
+            return Some(Self { start: words.as_mut_ptr().cast(), len, _owner: Owner::Words(words) });
+        }
+        let mut piece = Piece::zeroed(len)?;
+        Some(Self { start: piece.start(), len, _owner: Owner::Pooled(piece) })
+    }
+
+    /// Takes over the memory of an array of NumPy.
+    ///
+    /// # Safety
+    /// The array owns `len` initialised, writable bytes from its first item on, and no other code uses it.
+    pub unsafe fn of_numpy(array: &Bound<'_, PyUntypedArray>, len: usize) -> Self {
+        // SAFETY: the array is alive.
+        let start = unsafe { (*array.as_array_ptr()).fields.data };
+        Self { start: start.cast(), len, _owner: Owner::Numpy(array.clone().unbind()) }
+    }
+
+    /// Address of the first byte.
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Fills new memory by a function.
+    pub fn filled<E>(self, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Self, E> {
+        // SAFETY: `self` is the only reference to the memory.
+        fill(unsafe { std::slice::from_raw_parts_mut(self.start, self.len) })?;
+        Ok(self)
+    }
+
+    /// Passes copies of the bytes of a range to `work`, block by block, each with its offset in the range.
+    pub fn each_block(
+        &self,
+        range: Range<usize>,
+        mut work: impl FnMut(usize, &[u8]) -> vmarray::Result<()>,
+    ) -> vmarray::Result<()> {
+        let mut block = vec![0; range.len().min(BLOCK_BYTES)];
+        for start in range.clone().step_by(BLOCK_BYTES) {
+            let block = &mut block[..BLOCK_BYTES.min(range.end - start)];
+            self.read(start, block);
+            work(start - range.start, block)?;
+        }
+        Ok(())
+    }
+
+    pub fn read(&self, start: usize, into: &mut [u8]) {
+        assert!(start.checked_add(into.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: the range is within the memory, and `into` is apart from it.
+        unsafe { racy::read(self.start.add(start), into) };
+    }
+
+    pub fn write(&self, start: usize, from: &[u8]) {
+        assert!(start.checked_add(from.len()).is_some_and(|end| end <= self.len));
+        // SAFETY: as in `read`.
+        unsafe { racy::write(self.start.add(start), from) };
+    }
+}
+
+/// The base of arrays of NumPy that show items in place: keeps the memory alive.
+#[pyclass(frozen, module = "vmarray._core")]
+pub struct Shown(#[expect(dead_code, reason = "kept for its drop alone")] pub Arc<Items>);
+
+/// Returns a NumPy array of zeroes.
+pub fn zeroes<'py>(
+    py: Python<'py>,
+    descr: &Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let mut dims: Vec<npy_intp> = shape.iter().map(|extent| *extent as npy_intp).collect();
+    // SAFETY: `dims` has as many extents as the array has axes. NumPy takes over the dtype's reference.
+    unsafe {
+        let (count, descr) = (dims.len() as i32, descr.clone().into_dtype_ptr());
+        let array = PY_ARRAY_API.PyArray_Zeros(py, count, dims.as_mut_ptr(), descr, 0);
+        Ok(Bound::from_owned_ptr_or_err(py, array)?.cast_into_unchecked())
+    }
+}
+
+/// Returns a NumPy array in memory of the pool, which has room for all items.
+pub fn array_of_piece<'py>(
+    py: Python<'py>,
+    descr: &Bound<'py, PyArrayDescr>,
+    shape: &[usize],
+    mut piece: Piece,
+) -> PyResult<Bound<'py, PyUntypedArray>> {
+    let start = piece.start();
+    let piece = Bound::new(py, piece)?;
+    // SAFETY: the items of all dimensions fit in the piece. The piece is the array's base, so it lives as
+    // long as the array. NumPy takes over the reference to it.
+    unsafe {
+        let array = array_at(py, descr, shape, start)?;
+        if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_array_ptr(), piece.into_ptr()) < 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(array)
+    }
 }
