@@ -1,5 +1,7 @@
 //! Evaluates an expression program on a block of elements: loads fields, computes, stores results.
 
+use std::ops::Range;
+
 use backend_api::expr::{Action, FieldStore, Type, Value};
 use backend_api::kernel::{Op, TimeLimit};
 use backend_api::{Compute, Error, ErrorKind, Result};
@@ -70,6 +72,10 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
         Error::new(ErrorKind::KernelFailed, OPERATION)
     }
 
+    fn is_store(&self) -> bool {
+        matches!(self.compute.action, Action::Store { .. })
+    }
+
     fn stride(&self, source: usize) -> usize {
         // The cast is exact, because `count` times the stride was checked to be inside of existing memory.
         self.compute.sources[source].stride as usize
@@ -85,9 +91,18 @@ impl<'a, M: Storage> EvaluationPlan<'a, M> {
 pub(super) struct Machine<'a, 'b, M> {
     plan: &'b EvaluationPlan<'a, M>,
     columns: Vec<ValueColumn>,
-    /// For each source, the raw bytes of a block of elements.
-    blocks: Vec<Passage<u8>>,
-    loaded: Vec<bool>,
+    /// For each source, the raw bytes of a block of elements, or of several blocks read ahead.
+    blocks: Vec<ReadBlock>,
+    /// End of the elements that [`each_block`](Self::each_block) evaluates.
+    end: u64,
+}
+
+/// Elements that a thread has read from memory without addresses.
+#[derive(Clone, Debug, Default)]
+struct ReadBlock {
+    /// Number of the first element.
+    first: u64,
+    bytes: Passage<u8>,
 }
 
 impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
@@ -106,8 +121,8 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         Self {
             plan,
             columns: columns.collect(),
-            blocks: vec![Passage::default(); plan.sources.len()],
-            loaded: vec![false; plan.sources.len()],
+            blocks: vec![ReadBlock::default(); plan.sources.len()],
+            end: 0,
         }
     }
 
@@ -120,6 +135,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         mut body: impl FnMut(&mut Self, u64, usize) -> Result<bool>,
     ) -> Result<()> {
         let mut next = first;
+        self.end = end;
         while next < end {
             let lanes = (end - next).min(self.plan.lanes_max as u64) as usize;
             self.load(next, lanes)?;
@@ -136,7 +152,6 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
 
     /// Fills the columns of fields and of the index for the block that begins at element `first`.
     fn load(&mut self, first: u64, lanes: usize) -> Result<()> {
-        self.loaded.fill(false);
         for (at, op) in self.plan.compute.program.ops().iter().enumerate() {
             if !self.plan.needed[at] {
                 continue;
@@ -201,10 +216,11 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
                 unsafe { load_all(address.wrapping_add(start as usize), column) };
                 return Ok(());
             }
-            // SAFETY: as above.
-            return unsafe { memory.read(OPERATION, start, column.as_mut_ptr(), column.len()) };
-        }
-        if let Some(address) = memory.address() {
+            if plan.is_store() {
+                // SAFETY: as above.
+                return unsafe { memory.read(OPERATION, start, column.as_mut_ptr(), column.len()) };
+            }
+        } else if let Some(address) = memory.address() {
             let field = address.wrapping_add(start as usize + offset).cast_const();
             // SAFETY: as above; a field was checked to be inside its element.
             unsafe {
@@ -216,8 +232,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
                 }
             }
             return Ok(());
-        }
-        if stride >= M::SPARSE_STRIDE_BYTES {
+        } else if stride >= M::SPARSE_STRIDE_BYTES {
             for (lane, place) in column.bytes_mut().chunks_exact_mut(width).take(lanes).enumerate() {
                 let from = start + (lane * stride + offset) as u64;
                 // SAFETY: as above.
@@ -225,27 +240,46 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
             }
             return Ok(());
         }
-        self.load_block(source, first, lanes)?;
-        let block = &self.blocks[plan.alias[source]].0;
-        let places = self.columns[at].bytes_mut().chunks_exact_mut(width).take(lanes);
-        for (place, element) in places.zip(block.chunks_exact(stride)) {
+        let elements = self.load_block(source, first, lanes)?;
+        let elements = &self.blocks[plan.alias[source]].bytes.0[elements];
+        let column = self.columns[at].bytes_mut();
+        if stride == width {
+            column[..elements.len()].copy_from_slice(elements);
+            return Ok(());
+        }
+        let places = column.chunks_exact_mut(width).take(lanes);
+        for (place, element) in places.zip(elements.chunks_exact(stride)) {
             place.copy_from_slice(&element[offset..offset + width]);
         }
         Ok(())
     }
 
-    /// Reads the whole elements of a block of a source, once for each block.
-    fn load_block(&mut self, source: usize, first: u64, lanes: usize) -> Result<()> {
+    /// Reads the whole elements of a block of a source, unless they were read before, and returns their place
+    /// in the source's bytes. Reads several blocks at once, because each read of a file is a system call; but
+    /// only one if the computation stores to elements, which may be elements of the next blocks.
+    fn load_block(&mut self, source: usize, first: u64, lanes: usize) -> Result<Range<usize>> {
         let plan = self.plan;
-        let alias = plan.alias[source];
-        if std::mem::replace(&mut self.loaded[alias], true) {
-            return Ok(());
+        let (alias, stride) = (plan.alias[source], plan.stride(source));
+        let ReadBlock { first: own, bytes: Passage(bytes) } = &mut self.blocks[alias];
+        let place = |own: u64| {
+            let start = usize::try_from(first.checked_sub(own)?).ok()?.checked_mul(stride)?;
+            Some(start..start.checked_add(lanes * stride)?)
+        };
+        if let Some(place) = place(*own).filter(|place| place.end <= bytes.len()) {
+            return Ok(place);
         }
-        let block = &mut self.blocks[alias].0;
-        block.resize(lanes * plan.stride(alias), 0);
+        let most = if plan.is_store() { 0 } else { (M::BLOCK_BYTES / stride.max(1)) as u64 };
+        let count = most.min(self.end - first).max(lanes as u64) as usize;
+        bytes.resize(count * stride, 0);
+        *own = first;
         let from = plan.at(alias, first);
-        // SAFETY: as in `load_field`.
-        unsafe { plan.sources[alias].memory.read(OPERATION, from, block.as_mut_ptr(), block.len()) }
+        // SAFETY: as in `load_field`; all elements before `end` were checked.
+        let read =
+            unsafe { plan.sources[alias].memory.read(OPERATION, from, bytes.as_mut_ptr(), bytes.len()) };
+        if read.is_err() {
+            bytes.clear();
+        }
+        read.map(|()| 0..lanes * stride)
     }
 
     fn filtered(&self, value: Value, filter: Option<Value>, lanes: usize) -> FilteredColumn<'_> {
@@ -316,9 +350,9 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
                 self.store_in_block(store, source, width, lanes);
                 let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);
                 if is_last {
-                    let block = &self.blocks[source].0;
+                    let block = std::mem::take(&mut self.blocks[source].bytes);
                     // SAFETY: as above.
-                    unsafe { memory.store(OPERATION, plan.at(source, first), block) }?;
+                    unsafe { memory.store(OPERATION, plan.at(source, first), &block.0) }?;
                 }
             }
         }
@@ -359,7 +393,7 @@ impl<'a, 'b, M: Storage> Machine<'a, 'b, M> {
         let (stride, offset) = (self.plan.stride(source), store.offset as usize);
         let values = self.columns[store.value.at()].of::<u8>(lanes * width).chunks_exact(width);
         let mask = self.mask(lanes);
-        for (lane, (element, value)) in block.0.chunks_exact_mut(stride).zip(values).enumerate() {
+        for (lane, (element, value)) in block.bytes.0.chunks_exact_mut(stride).zip(values).enumerate() {
             if mask.is_none_or(|mask| mask[lane] != 0) {
                 element[offset..offset + width].copy_from_slice(value);
             }
