@@ -1,4 +1,5 @@
-//! Zarr stores, version 3: folders of compressed chunks, a common format for partial reads and writes.
+//! Zarr stores: folders of compressed chunks, a common format for partial reads and writes. The crate writes
+//! version 3. It also reads arrays of version 2 and overwrites parts of them, but does not append to them.
 //!
 //! | elements | in the store |
 //! |---|---|

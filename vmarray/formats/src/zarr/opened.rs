@@ -9,7 +9,7 @@ use vmarray::bytemuck::cast_slice_mut;
 use vmarray::kernel::KernelType;
 use vmarray::{Element, ErrorKind};
 use zarrs::array::{ArraySubset, CodecOptions};
-use zarrs::storage::{ReadableWritableStorage, StoreKey};
+use zarrs::storage::ReadableWritableStorage;
 
 use super::chunks::{codec_options, limit_threads};
 use super::damaged;
@@ -257,15 +257,10 @@ impl<T: Element + KernelType> Zarr<T> {
         Ok(())
     }
 
-    /// Returns the key of a field's description.
-    pub(super) fn description(&self, leaf: &LeafArray) -> Result<StoreKey> {
-        stored::metadata_key(&joined(&self.node, &leaf.path), &self.path)
-    }
-
     /// Returns an error if the store was removed.
     pub(super) fn expect_described(&self) -> Result<()> {
-        let described = |(leaf, _): &(LeafArray, Stored)| {
-            described::expect(&self.store, &self.description(leaf)?).map_err(Error::zarr(&self.path))
+        let described = |(_, stored): &(LeafArray, Stored)| {
+            described::expect(&self.store, &stored.key).map_err(Error::zarr(&self.path))
         };
         self.fields.iter().try_for_each(described)
     }

@@ -1,4 +1,5 @@
-//! One array of a Zarr store: parses and fully validates its description (`zarr.json`).
+//! One array of a Zarr store: parses and fully validates its description (`zarr.json`, or `.zarray` of version
+//! 2, which is converted first).
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -11,6 +12,8 @@ use zarrs::array::{
     Array, ArrayBuilder, ArrayToArrayCodecTraits, ArrayToBytesCodecTraits, BytesToBytesCodecTraits,
     ChunkKeyEncoding, Codec, DataType, FillValueMetadata,
 };
+use zarrs::convert::array_metadata_v2_to_v3;
+use zarrs::metadata::v2::ArrayMetadataV2;
 use zarrs::metadata::v3::MetadataV3;
 use zarrs::metadata_ext::codec::sharding::ShardingIndexLocation;
 use zarrs::storage::{ReadableStorageTraits, ReadableWritableStorage, StoreKey};
@@ -44,18 +47,26 @@ pub(super) struct Stored {
     pub(super) part: Vec<usize>,
     /// True for elements of type `bool`, which are read as bytes.
     pub(super) is_truth: bool,
-    /// The description (`zarr.json`), as stored.
+    /// The key of the description.
+    pub(super) key: StoreKey,
+    /// The description, in version 3.
     pub(super) metadata: Value,
 }
 
-/// Returns the file name of a node's description.
-fn metadata_name(node: &str) -> String {
-    if node.is_empty() { "zarr.json".to_owned() } else { format!("{node}/zarr.json") }
-}
+/// The file name of a description of version 2.
+const VERSION_2: &str = ".zarray";
 
 /// Returns the key of a node's description.
-pub(super) fn metadata_key(node: &str, path: &Path) -> Result<StoreKey> {
-    StoreKey::new(metadata_name(node)).map_err(Error::zarr(path))
+fn metadata_key(node: &str, name: &str, path: &Path) -> Result<StoreKey> {
+    let name = if node.is_empty() { name.to_owned() } else { format!("{node}/{name}") };
+    StoreKey::new(name).map_err(Error::zarr(path))
+}
+
+impl Stored {
+    /// Returns true if the store has version 2 of Zarr.
+    pub(super) fn is_version_2(&self) -> bool {
+        self.key.as_str().ends_with(VERSION_2)
+    }
 }
 
 /// Opens the array that stores a leaf.
@@ -65,31 +76,37 @@ pub(super) fn open(
     leaf: &LeafArray,
     path: &Path,
 ) -> Result<Stored> {
-    described(store, node, leaf, path, read(store, node, path)?)
+    let (key, metadata) = read(store, node, path)?;
+    described(store, node, leaf, path, (key, metadata))
 }
 
-/// Opens the array of a leaf, given its description.
+/// Opens the array of a leaf, given its description and the description's key.
 pub(super) fn described(
     store: &ReadableWritableStorage,
     node: &str,
     leaf: &LeafArray,
     path: &Path,
-    metadata: Value,
+    (key, metadata): (StoreKey, Value),
 ) -> Result<Stored> {
     let (array, shape, mut chunk, part) =
-        Description { metadata: &metadata, node, path }.open(store, leaf)?;
+        Description { metadata: &metadata, node, key: &key, path }.open(store, leaf)?;
     let own_chunk = chunk.split_off(shape.len());
     let part = part.map_or_else(|| chunk.clone(), |part| part[..shape.len()].to_vec());
     let is_truth = array.data_type().is::<BoolDataType>();
-    Ok(Stored { array, shape, chunk, own_chunk, part, is_truth, metadata })
+    Ok(Stored { array, shape, chunk, own_chunk, part, is_truth, key, metadata })
 }
 
-/// Reads the description (`zarr.json`) of a node.
-fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Value> {
-    let key = metadata_key(node, path)?;
+/// Reads the description of a node. Returns it with its key.
+fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<(StoreKey, Value)> {
+    let newer = metadata_key(node, "zarr.json", path)?;
     let malformed = |reason: String| Error::malformed(path, reason);
-    match store.size_key(&key).map_err(Error::zarr(path))? {
-        None => return Err(malformed(format!("{key} does not exist"))),
+    let (mut key, mut length) = (newer.clone(), store.size_key(&newer).map_err(Error::zarr(path))?);
+    if length.is_none() {
+        key = metadata_key(node, VERSION_2, path)?;
+        length = store.size_key(&key).map_err(Error::zarr(path))?;
+    }
+    match length {
+        None => return Err(malformed(format!("{newer} does not exist"))),
         Some(bytes) if bytes > METADATA_MAX => {
             return Err(malformed(format!(
                 "{key} has {bytes} bytes, but at most {METADATA_MAX} are supported"
@@ -99,13 +116,24 @@ fn read(store: &ReadableWritableStorage, node: &str, path: &Path) -> Result<Valu
     }
     let bytes = store.get(&key).map_err(Error::zarr(path))?;
     let bytes = bytes.ok_or_else(|| malformed(format!("{key} does not exist")))?;
-    serde_json::from_slice(&bytes).map_err(|error| malformed(format!("{key}: {error}")))
+    let parsed = serde_json::from_slice(&bytes).map_err(|error| malformed(format!("{key}: {error}")));
+    if key == newer {
+        return Ok((key, parsed?));
+    }
+    let old = parsed.and_then(|metadata: Value| {
+        serde_json::from_value::<ArrayMetadataV2>(metadata)
+            .map_err(|error| malformed(format!("{key}: {error}")))
+    })?;
+    let converted = array_metadata_v2_to_v3(&old).map_err(|error| error.to_string());
+    let metadata = converted.and_then(|new| serde_json::to_value(new).map_err(|error| error.to_string()));
+    Ok((key.clone(), metadata.map_err(|error| Error::unsupported(path, format!("{key}: {error}")))?))
 }
 
 /// A description that is not validated yet.
 struct Description<'a> {
     metadata: &'a Value,
     node: &'a str,
+    key: &'a StoreKey,
     path: &'a Path,
 }
 
@@ -123,11 +151,11 @@ struct Codecs {
 
 impl Description<'_> {
     fn malformed(&self, what: &str) -> Error {
-        Error::malformed(self.path, format!("{}: {what}", metadata_name(self.node)))
+        Error::malformed(self.path, format!("{}: {what}", self.key))
     }
 
     fn unsupported(&self, what: &str) -> Error {
-        Error::unsupported(self.path, format!("{}: {what}", metadata_name(self.node)))
+        Error::unsupported(self.path, format!("{}: {what}", self.key))
     }
 
     fn open(&self, store: &ReadableWritableStorage, leaf: &LeafArray) -> Result<Opened> {
@@ -194,8 +222,7 @@ impl Description<'_> {
             .array_to_bytes_codec(to_bytes)
             .bytes_to_bytes_codecs(codecs.of_bytes)
             .chunk_key_encoding(keys);
-        let store: Arc<dyn ReadableStorageTraits> =
-            Arc::new(Described::new(store.clone(), metadata_key(self.node, self.path)?));
+        let store: Arc<dyn ReadableStorageTraits> = Arc::new(Described::new(store.clone(), self.key.clone()));
         let array = builder.build(store, &format!("/{}", self.node)).map_err(Error::zarr(self.path))?;
         let axes = axes.unwrap_or(0);
         Ok((array, shape[..axes].to_vec(), chunk, codecs.part))

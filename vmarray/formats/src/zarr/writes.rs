@@ -100,6 +100,10 @@ impl<T: Element + KernelType> Zarr<T> {
     /// error the store has the old shape: fields that were already updated are restored. If a long failure of
     /// the server prevents the restoration, call `append` again on the same value.
     pub fn append<V: FileView<Element = T>>(&mut self, view: V, mut options: FileOptions<'_>) -> Result<()> {
+        if self.fields.iter().any(|(_, stored)| stored.is_version_2()) {
+            let what = "stores of version 2 do not grow; convert the store to version 3".to_owned();
+            return Err(Error::unsupported(&self.path, what));
+        }
         let (more, old) = (view.extents(), self.shape().to_vec());
         if more.is_empty() || old.is_empty() || more[1..] != old[1..] {
             return Err(Error::ShapeMismatch { path: self.path.clone(), expected: more, found: old });
@@ -116,7 +120,8 @@ impl<T: Element + KernelType> Zarr<T> {
             let mut metadata = stored.metadata.clone();
             metadata["shape"][0] = shape[0].into();
             let node = joined(&self.node, &leaf.path);
-            Ok((leaf.clone(), stored::described(&self.store, &node, leaf, &self.path, metadata)?))
+            let description = (stored.key.clone(), metadata);
+            Ok((leaf.clone(), stored::described(&self.store, &node, leaf, &self.path, description)?))
         };
         let longer = self.fields.iter().map(longer).collect::<Result<Vec<_>>>()?;
         self.chunks(grid, &shape)?.write(view, &mut options)?;
@@ -131,10 +136,9 @@ impl<T: Element + KernelType> Zarr<T> {
     }
 
     /// Writes the description of a field.
-    fn describe(&self, (leaf, stored): &(LeafArray, Stored)) -> Result<()> {
+    fn describe(&self, (_, stored): &(LeafArray, Stored)) -> Result<()> {
         let text = serde_json::to_vec_pretty(&stored.metadata).unwrap_or_default();
-        let key = self.description(leaf)?;
-        self.store.set(&key, text.into()).map_err(Error::zarr(&self.path))
+        self.store.set(&stored.key, text.into()).map_err(Error::zarr(&self.path))
     }
 
     /// Returns the chunks to write, for arrays with a new shape.

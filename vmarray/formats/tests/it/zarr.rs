@@ -295,3 +295,63 @@ fn existing_rows_stay_if_appending_ends_early() {
     store.append(more(), FileOptions::new()).unwrap();
     read(100);
 }
+
+/// Stores as zarr-python writes them in version 2: chunks in both orders, with both byte orders and separators,
+/// raw and compressed, also for fields of a struct in a group.
+#[test]
+fn stores_of_version_2_are_read_and_overwritten_in_place() {
+    let folder = Folder::new();
+    let number = |row: usize, column: usize| (100 * row + column) as u16;
+    for (case, (order, little, separator, gzip)) in
+        [("C", true, ".", false), ("F", false, "/", true), ("C", false, ".", true), ("F", true, ".", false)]
+            .into_iter()
+            .enumerate()
+    {
+        let path = folder.file(&format!("{case}.zarr"));
+        fs::create_dir(&path).unwrap();
+        let compressor = if gzip { r#"{"id": "gzip", "level": 1}"# } else { "null" };
+        let (dtype, null) = (if little { "<u2" } else { ">u2" }, "null");
+        let description = format!(
+            r#"{{"zarr_format": 2, "shape": [5, 4], "chunks": [3, 2], "dtype": "{dtype}", "order": "{order}",
+            "fill_value": 7, "filters": {null}, "compressor": {compressor}, "dimension_separator": "{separator}"}}"#
+        );
+        fs::write(path.join(".zarray"), description).unwrap();
+        // The chunk at rows from 3 and columns from 2 is missing, and has the fill value.
+        for (row, column) in [(0, 0), (0, 1), (1, 0)] {
+            let (mut chunk, by_column) = (Vec::new(), order == "F");
+            for place in 0..6 {
+                let (r, c) = if by_column { (place % 3, place / 3) } else { (place / 2, place % 2) };
+                let value = number(3 * row + r, 2 * column + c);
+                chunk.extend(if little { value.to_le_bytes() } else { value.to_be_bytes() });
+            }
+            if gzip {
+                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                std::io::Write::write_all(&mut encoder, &chunk).unwrap();
+                chunk = encoder.finish().unwrap();
+            }
+            let file = path.join(format!("{row}{separator}{column}"));
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, chunk).unwrap();
+        }
+        let mut store = Zarr::<u16>::open(&path).unwrap();
+        assert_eq!((store.shape(), store.chunk()), (&[5, 4][..], &[3, 2][..]));
+        let wanted = |row: usize, column: usize| if row > 2 && column > 1 { 7 } else { number(row, column) };
+        let mut all: Vec<u16> = (0..20).map(|at| wanted(at / 4, at % 4)).collect();
+        let read = |store: &Zarr<u16>| {
+            let to = nd_array::<u16, 2>([5, 4], NdLayout::RowMajor);
+            store.read(&to, FileOptions::new()).unwrap();
+            to.to_vec(..).unwrap()
+        };
+        assert_eq!(read(&store), all, "case {case}");
+        let ones = nd_array::<u16, 2>([1, 4], NdLayout::RowMajor);
+        ones.fill(.., 1).unwrap();
+        store.write_box([4, 0]..[5, 4], &ones, FileOptions::new()).unwrap();
+        all[16..].fill(1);
+        assert_eq!(read(&Zarr::open(&path).unwrap()), all, "case {case}");
+        let refused = store.append(&ones, FileOptions::new()).unwrap_err();
+        assert!(refused.to_string().contains("version 2"), "{refused}");
+        assert!(matches!(Zarr::<u32>::open(&path), Err(Error::ElementMismatch { .. })));
+        fs::write(path.join(".zarray"), "{}").unwrap();
+        assert!(matches!(Zarr::<u16>::open(&path), Err(Error::Malformed { .. })));
+    }
+}
