@@ -236,3 +236,40 @@ def test_a_home_is_written_when_python_ends(tmp_path):
     code = f"import vmarray as vm; view = vm.open_zarr({path!r}, home=True)[10:]; view[5] = 77"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
     assert vm.open_zarr(path)[15] == 77
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarrs_decodes_chunks_if_it_is_installed(tmp_path, version):
+    pytest.importorskip("zarrs")
+    path, own = tmp_path / "a.zarr", np.random.default_rng(1).integers(0, 1000, (50, 30))
+    vm.to_zarr(vm.asarray(own), path, chunks=(7, 10), zarr_format=version)
+    before = zarr.config.get("codec_pipeline.path")
+    assert type(vm._files.zarr_array(path)._async_array.codec_pipeline).__name__ == "ZarrsCodecPipeline"
+    assert zarr.config.get("codec_pipeline.path") == before
+    same(vm.open_zarr(path), own)
+    with vm.open_zarr(path, home=True) as array:
+        array[3:9] += 1
+    own[3:9] += 1
+    assert np.array_equal(zarr.open_array(path)[:], own)
+    with zarr.config.set({"codec_pipeline.path": "another.Pipeline"}):
+        assert isinstance(vm._files._fast_codecs(zarr), type(vm._files.contextlib.nullcontext()))
+
+
+@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
+def test_tensorstore_reads_and_writes_the_same_arrays(tmp_path, driver):
+    tensorstore = pytest.importorskip("tensorstore")
+    own = np.random.default_rng(1).random((50, 30), np.float32)
+
+    def opened(name, **given):
+        spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(tmp_path / name)}}
+        return tensorstore.open(spec, **given).result()
+
+    vm.to_zarr(vm.asarray(own), tmp_path / "ours", chunks=(7, 10), zarr_format=3 if driver == "zarr3" else 2)
+    assert np.array_equal(opened("ours", open=True).read().result(), own)
+    theirs = opened("theirs", create=True, dtype=tensorstore.float32, shape=own.shape)
+    theirs.write(own).result()
+    same(vm.open_zarr(tmp_path / "theirs"), own)
+    with vm.open_zarr(tmp_path / "theirs", home=True) as array:
+        array[10] = 3
+    own[10] = 3
+    assert np.array_equal(opened("theirs", open=True).read().result(), own)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
-import importlib
+import importlib.util
 import math
 import os
 import threading
@@ -242,7 +243,24 @@ def zarr_array(store: Any) -> Any:
     """Returns an array of the package ``zarr``, or opens the array of a path or store."""
     if hasattr(store, "chunks") and hasattr(store, "shape"):
         return store
-    return _zarr().open_array(store, mode="r")
+    return _opened_zarr(store, "r")
+
+
+def _opened_zarr(store: Any, mode: str) -> Any:
+    zarr = _zarr()
+    with _fast_codecs(zarr):
+        return zarr.open_array(store, mode=mode)
+
+
+def _fast_codecs(zarr: Any) -> Any:
+    """While it is entered, ``zarr`` opens arrays whose chunks the package ``zarrs`` encodes and decodes, on several
+    threads, if it is installed and the program has not configured another pipeline."""
+    usual = "zarr.core.codec_pipeline.BatchedCodecPipeline"
+    if zarr.config.get("codec_pipeline.path", None) != usual or importlib.util.find_spec("zarrs") is None:
+        return contextlib.nullcontext()
+    # The import registers the pipeline.
+    importlib.import_module("zarrs")
+    return zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"})
 
 
 def _zarr() -> Any:
@@ -268,7 +286,12 @@ def create_zarr(store: Any, checksums: bool, **given: Any) -> Any:
     zarr = _zarr()
     if checksums and "compressors" not in given and given.get("zarr_format", 3) == 3:
         given["compressors"] = [zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()]
-    return functools.partial(zarr.create_array, store, **given)
+
+    def created(**shape: Any) -> Any:
+        with _fast_codecs(zarr):
+            return zarr.create_array(store, **given, **shape)
+
+    return created
 
 
 def chunk_of(array: Any) -> tuple[int, ...]:
@@ -288,7 +311,7 @@ def _at_home(store: Any, mode: str, options: dict[str, Any]) -> Array:
         raise ValueError(f"mode must be 'r' or 'r+', not {mode!r}")
     source = store
     if not (hasattr(store, "chunks") and hasattr(store, "shape")):
-        source = _zarr().open_array(store, mode=mode)
+        source = _opened_zarr(store, mode)
     shape, dtype = tuple(source.shape), np.dtype(source.dtype)
     if not shape or 0 in shape:
         raise ValueError(f"an array of shape {shape} has no chunks that could store its pages; leave `home` out")
@@ -319,7 +342,8 @@ def close_at_exit() -> None:
 def open_zarr(store: Any, *, home: bool = False, mode: str = "r+", progress: Any = None, **options: Any) -> Array:
     """Reads a Zarr array into a new array, several chunks at a time; see `empty` for the options.
 
-    Needs the package ``zarr``, which supports all compressors and storage: folders, archives, servers.
+    Needs the package ``zarr``, which supports all compressors and storage: folders, archives, servers. If the package
+    ``zarrs`` is installed, it decodes and encodes the chunks.
 
     Parameters
     ----------
