@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::store::{FileAccess, FileSection};
 use vmarray::support::private_dir;
-use vmarray::{ErrorKind, prelude::*};
+use vmarray::{ErrorKind, NdArray, prelude::*};
 
 use crate::stored::of_device;
 
@@ -82,6 +82,17 @@ fn changes_are_written_by_the_drop() {
     let file = Numbers::new(1000);
     file.open(1000, FileAccess::ReadWrite).unwrap().set(999, 77).unwrap();
     assert_eq!(file.open(1000, FileAccess::ReadOnly).unwrap().get(999).unwrap(), 77);
+}
+
+#[test]
+fn a_shape_without_elements_needs_no_bytes_of_the_file() {
+    let file = Numbers::new(10);
+    for range in [0..0, 13..93] {
+        let section = FileSection::open(&file.0, range, FileAccess::ReadOnly).unwrap();
+        let array = NdArray::<u64, 2>::builder([0, 3]).build_over_file(section).unwrap();
+        assert_eq!((array.shape(), array.elements().len()), ([0, 3], 0));
+        array.sync().unwrap();
+    }
 }
 
 /// A short file is an error of the call that needs the missing bytes, and never grows again by a write.

@@ -1,5 +1,5 @@
-//! One array of a Zarr store: parses and fully validates its description (`zarr.json`, or `.zarray` of version
-//! 2, which is converted first).
+//! One array of a Zarr store: parses and fully validates its description: `zarr.json`, or `.zarray` of
+//! version 2, which is converted first.
 
 use std::num::NonZeroU64;
 use std::path::Path;

@@ -296,8 +296,8 @@ fn existing_rows_stay_if_appending_ends_early() {
     read(100);
 }
 
-/// Stores as zarr-python writes them in version 2: chunks in both orders, with both byte orders and separators,
-/// raw and compressed, also for fields of a struct in a group.
+/// Stores as zarr-python writes them in version 2: chunks in both orders, with both byte orders and
+/// separators, raw and compressed.
 #[test]
 fn stores_of_version_2_are_read_and_overwritten_in_place() {
     let folder = Folder::new();

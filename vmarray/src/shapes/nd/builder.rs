@@ -137,7 +137,13 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// ```
     #[cfg(feature = "host")]
     pub fn build_over_file(self, section: vmarray_store::FileSection) -> Result<NdArray<T, N>> {
+        let is_empty = self.shape.contains(&0);
         let (elements, geometry) = self.into_elements()?;
+        if is_empty {
+            // A length of 0 in the builder of the elements would mean all elements of the section.
+            let elements = elements.build_over(section.with_page_bytes(size_of::<T>()))?;
+            return Ok(NdArray { elements, geometry });
+        }
         Ok(NdArray { elements: elements.build_over_file(section)?, geometry })
     }
 
