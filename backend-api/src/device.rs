@@ -66,6 +66,8 @@ pub enum Commit {
 /// let direct: &dyn DirectReads = device.direct_reads().unwrap();
 /// let mut bytes = [1; 10];
 /// direct.read_directly(memory.at(90), &mut bytes)?;
+/// let (first, second) = bytes.split_at_mut(4);
+/// direct.read_all_directly(&mut [(memory.at(0), first), (memory.at(50), second)])?;
 /// assert_eq!((bytes, direct.unit_bytes()), ([0; 10], 1));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -80,6 +82,15 @@ pub trait DirectReads: Send + Sync {
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) for a
     /// range outside of the buffer, and the errors of copies by a queue.
     fn read_directly(&self, from: DeviceSpan<'_>, into: &mut [u8]) -> Result<()>;
+
+    /// Copies bytes out of buffers as [`read_directly`](Self::read_directly) does, from several places. By
+    /// default it reads one after the other.
+    ///
+    /// # Errors
+    /// The errors of [`read_directly`](Self::read_directly), for any of the reads.
+    fn read_all_directly(&self, reads: &mut [(DeviceSpan<'_>, &mut [u8])]) -> Result<()> {
+        reads.iter_mut().try_for_each(|(from, into)| self.read_directly(*from, into))
+    }
 
     /// Returns the smallest number of bytes that the device reads at once, such as the block size of a drive.
     /// It is at least 1 and does not change while the device lives.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use backend_api::{
     AddressSpace, Addresses, BufferHandle, BufferId, DeviceInfo, DeviceSpan, DirectReads, Error, ErrorKind,
@@ -19,6 +20,9 @@ use crate::peers::{KnownMemory, Peers, names_others};
 use crate::queue::QueueLane;
 use crate::storage::Storage;
 use crate::worker::Pool;
+
+/// If a read takes longer, its bytes were probably not in RAM, and the same holds for the next reads.
+const LATENCY: Duration = Duration::from_micros(40);
 
 type Queue<M> = QueueLane<HostSubmission<M>>;
 
@@ -276,6 +280,36 @@ impl<M: Storage> DirectReads for Engine<M> {
         let _inside = self.pool.enter();
         // SAFETY: the range was checked to be inside the memory, which is kept alive here.
         self.named(found.and_then(|memory| unsafe { memory.read_into(OPERATION, from.offset(), into) }))
+    }
+
+    fn read_all_directly(&self, reads: &mut [(DeviceSpan<'_>, &mut [u8])]) -> Result<()> {
+        const OPERATION: &str = "read_directly";
+        let known = self.registry.memory();
+        let found: Result<Vec<_>> = reads
+            .iter()
+            .map(|(from, into)| {
+                known.check_device(OPERATION, *from, into.len() as u64)?;
+                known.buffer(OPERATION, from.buffer()).cloned()
+            })
+            .collect();
+        drop(known);
+        let _inside = self.pool.enter();
+        let mut is_announced = false;
+        self.named(found.and_then(|found| {
+            for at in 0..reads.len() {
+                let begin = Instant::now();
+                let (from, into) = &mut reads[at];
+                // SAFETY: as in `read_directly`.
+                unsafe { found[at].read_into(OPERATION, from.offset(), into) }?;
+                if !is_announced && begin.elapsed() > LATENCY {
+                    is_announced = true;
+                    for ((from, into), memory) in reads.iter().zip(&found).skip(at + 1) {
+                        memory.announce(from.offset(), into.len());
+                    }
+                }
+            }
+            Ok(())
+        }))
     }
 }
 

@@ -340,6 +340,11 @@ impl<'a> Scene<'a> {
                 .expect("a direct read of the first third must succeed");
             direct.read_directly(place, second).expect("a direct read of the rest must succeed");
             assert_bytes(&format!("{what}: device memory, read directly"), &read, &self.expected);
+            read.fill(0xA3);
+            let (first, second) = read.split_at_mut(self.expected.len() / 3);
+            let reads = &mut [(place, second), (self.memory.at(0), first)];
+            direct.read_all_directly(reads).expect("direct reads of two parts must succeed");
+            assert_bytes(&format!("{what}: device memory, read together"), &read, &self.expected);
         }
         assert_holds(&format!("{what}: host memory"), &self.host, 0, &self.expected_host);
     }

@@ -300,6 +300,10 @@ impl DirectReads for BackedDevice {
         self.engine.read_directly(from, into)
     }
 
+    fn read_all_directly(&self, reads: &mut [(DeviceSpan<'_>, &mut [u8])]) -> Result<()> {
+        self.engine.read_all_directly(reads)
+    }
+
     /// A byte of a file; with a tier, and in other storage, a whole page.
     fn unit_bytes(&self) -> usize {
         let is_exact = self.cards.is_none() && self.backing.file_section().is_some();

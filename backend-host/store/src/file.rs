@@ -290,6 +290,10 @@ impl DirectReads for FileDevice {
         self.engine.read_directly(from, into)
     }
 
+    fn read_all_directly(&self, reads: &mut [(DeviceSpan<'_>, &mut [u8])]) -> Result<()> {
+        self.engine.read_all_directly(reads)
+    }
+
     /// Length of a page of the tier or of a page with a checksum, because they are read whole.
     fn unit_bytes(&self) -> usize {
         if self.cards.is_some() || self.has_checksums { tier::PAGE_BYTES } else { 1 }

@@ -746,6 +746,10 @@ impl DirectReads for StoreDevice {
         self.engine.read_directly(from, into)
     }
 
+    fn read_all_directly(&self, reads: &mut [(DeviceSpan<'_>, &mut [u8])]) -> Result<()> {
+        self.engine.read_all_directly(reads)
+    }
+
     /// Length of a block with its own checksum; with a tier, length of a whole page.
     fn unit_bytes(&self) -> usize {
         if self.cards.is_some() { self.page_bytes() } else { self.volume.unit_bytes() }

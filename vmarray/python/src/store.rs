@@ -56,11 +56,6 @@ ordered!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 multiplied!(vmarray::half::f16 vmarray::num_complex::Complex<f32> vmarray::num_complex::Complex<f64>);
 impl<const N: usize> MaybeOrdered for [u8; N] where [u8; N]: Element {}
 
-/// Least number of bytes of rows that a thread reads.
-const BYTES_PER_THREAD: usize = 256 << 10;
-/// Most threads that read rows of a file, each with one read in flight.
-const THREADS_MAX: usize = 32;
-
 /// Wrapper that implements [`Elements`] for a `VirtualArray` of elements `T`.
 pub struct Typed<T: Element> {
     pub array: VirtualArray<T>,
@@ -121,23 +116,8 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
     }
 
     fn read_rows(&self, starts: &[usize], row_bytes: usize, into: &mut [u8]) -> vmarray::Result<()> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = (into.len() / BYTES_PER_THREAD).clamp(1, cores.min(THREADS_MAX));
-        let rows = starts.len().div_ceil(threads).max(1);
-        let read = |(starts, into): (&[usize], &mut [u8])| -> vmarray::Result<()> {
-            let rows = starts.iter().zip(into.chunks_mut(row_bytes));
-            rows.into_iter().try_for_each(|(start, row)| self.read(*start, row))
-        };
-        std::thread::scope(|scope| {
-            let parts = starts.chunks(rows).zip(into.chunks_mut(rows * row_bytes));
-            let mut parts = parts.collect::<Vec<_>>().into_iter();
-            let own = parts.next();
-            let others: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
-            let own = own.map_or(Ok(()), read);
-            others.into_iter().fold(own, |outcome, other| {
-                outcome.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            })
-        })
+        let row_len = row_bytes / size_of::<T>();
+        Self::of_bytes_mut(into, |into| self.array.gather_rows(starts, row_len, into))
     }
 
     fn fill(&self, range: Range<usize>, value: &[u8]) -> vmarray::Result<()> {

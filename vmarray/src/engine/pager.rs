@@ -60,6 +60,7 @@ pub(crate) use persistent_len::PersistentLen;
 pub(crate) use pool::SharedHomes;
 #[cfg(feature = "host")]
 pub(crate) use snapshot::{PageSaver, Snapshot};
+pub(crate) use uncached::{PartFound, PartReads};
 
 /// If an acquisition needs the present contents of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::page::state::{DIRTY, HOME, RESIDENT};
-use crate::ops::gather::check_list;
+use crate::ops::gather::{check_list, spans};
 use crate::setup::profile::Profile;
 use crate::setup::profile::limits::{LimitedBy, time_for};
 
@@ -63,6 +63,8 @@ pub enum PlannedRoute {
     OnDevices,
     /// Devices gather single elements from pages outside the cache.
     Collected,
+    /// Threads read single elements from files in the order of their places, near ones together.
+    Merged,
 }
 
 impl fmt::Display for PlannedRoute {
@@ -72,6 +74,7 @@ impl fmt::Display for PlannedRoute {
             Self::PastCache => "past the cache",
             Self::OnDevices => "on the devices, in place",
             Self::Collected => "collected by the devices",
+            Self::Merged => "from the files, near elements together",
         })
     }
 }
@@ -280,6 +283,7 @@ fn route<T: Element, D: Device>(
         }
         Work::Write => pager.is_bulk(array.whole_pages(range).len() as u64),
         Work::Ask | Work::Change => return PlannedRoute::OnDevices,
+        Work::Gather(_) if spans::is_for(array, 1) => return PlannedRoute::Merged,
         Work::Gather(_) => return PlannedRoute::Collected,
     };
     if is_bulk { PlannedRoute::PastCache } else { PlannedRoute::ThroughCache }
@@ -349,7 +353,7 @@ fn plan_range<T: Element, D: Device>(
 }
 
 /// Predicts a gather. Each index goes to a device and an element comes back, unless the page is in the cache
-/// or was never written.
+/// or was never written, or threads read files.
 fn plan_list<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     start: usize,
@@ -358,17 +362,23 @@ fn plan_list<T: Element, D: Device>(
 ) {
     let (pager, numbers) = (array.pager(), device_numbers(array, plan));
     let mut pages: Vec<u64> = Vec::with_capacity(list.len());
+    let mut read = Vec::new();
     for index in list {
         let page = array.page_of(start + index) as u64;
         let state = pager.entry(page).state(Ordering::Acquire);
         pages.push(page);
-        if state.any(HOME) && !state.any(RESIDENT) {
+        if state.any(HOME) && !state.any(RESIDENT) && plan.route == PlannedRoute::Merged {
+            read.push(start + index);
+        } else if state.any(HOME) && !state.any(RESIDENT) {
             let device = &mut plan.devices[numbers[page as usize % numbers.len()]];
             device.bytes_to_device += size_of::<u64>() as u64;
             device.bytes_from_device += size_of::<T>() as u64;
         } else {
             plan.bytes_in_ram += size_of::<T>() as u64;
         }
+    }
+    for (page, bytes) in spans::bytes_of(array, read) {
+        plan.devices[numbers[page % numbers.len()]].bytes_from_device += bytes;
     }
     pages.sort_unstable();
     pages.dedup();

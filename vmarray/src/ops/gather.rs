@@ -24,6 +24,8 @@ mod lanes;
 mod places;
 #[forbid(unsafe_code)]
 mod segments;
+#[forbid(unsafe_code)]
+pub(crate) mod spans;
 mod stage;
 
 use crate::base::error::{ErrorKind, Result};

@@ -2,12 +2,16 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::device::wrap::SplitMix64;
+use vmarray::explain::{PlannedRoute, Work};
 use vmarray::store::{FileAccess, FileSection};
 use vmarray::support::private_dir;
 use vmarray::{ErrorKind, NdArray, prelude::*};
 
+use crate::common::host;
 use crate::stored::of_device;
 
 /// A file with an odd number of bytes before `len` numbers, and some bytes behind them.
@@ -84,6 +88,70 @@ fn changes_are_written_by_the_drop() {
     assert_eq!(file.open(1000, FileAccess::ReadOnly).unwrap().get(999).unwrap(), 77);
 }
 
+/// Rows inside of pages, across pages, in the cache, changed there, listed twice, and from two threads.
+#[test]
+fn lists_of_rows_read_the_newest_values() {
+    let (file, len) = (Numbers::new(20_000), 20_000_usize);
+    let array = file.open(len as u64, FileAccess::ReadWrite).unwrap();
+    let mut model: Vec<u64> = (0..len as u64).map(|i| i * i).collect();
+    let mut random = SplitMix64::new(5);
+    for (round, row_len) in [1, 2, 7, 64, 99, 100, 101, 250, 3000].into_iter().cycle().take(36).enumerate() {
+        for _ in 0..3 {
+            let start = random.index(len - 150);
+            let values: Vec<u64> = (0..1 + random.index(150)).map(|_| random.next()).collect();
+            array.write(start, &values).unwrap();
+            model[start..start + values.len()].copy_from_slice(&values);
+        }
+        let mut starts: Vec<usize> = (0..2000).map(|_| random.index(len - row_len + 1)).collect();
+        match round % 4 {
+            0 => starts.sort_unstable(),
+            1 => starts.truncate(3),
+            2 => starts.iter_mut().for_each(|start| *start %= 150),
+            _ => starts[7] = len - row_len,
+        }
+        let expected: Vec<u64> =
+            starts.iter().flat_map(|start| model[*start..][..row_len].to_vec()).collect();
+        let mut rows = vec![1; expected.len()];
+        std::thread::scope(|threads| {
+            // Evictions move pages between cache and file meanwhile.
+            threads.spawn(|| (0..20).try_for_each(|page| array.evict(page * 1000..page * 1000 + 500)));
+            array.gather_rows(&starts, row_len, &mut rows).unwrap();
+        });
+        assert!(rows == expected, "rows of {row_len}, round {round}");
+    }
+    let error = array.gather_rows(&[0, len - 1], 2, &mut [0; 4]).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::RangeOutside { start: len - 1, end: len + 1, len });
+    let error = array.gather_rows(&[usize::MAX], 2, &mut [0; 2]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::RangeOutside { .. }), "{error}");
+    let error = array.gather_rows(&[0], 2, &mut [0; 3]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::LengthMismatch { .. }), "{error}");
+    array.gather_rows(&[], 2, &mut []).unwrap();
+    array.gather_rows(&[usize::MAX], 0, &mut []).unwrap();
+    // The same in memory.
+    let memory = VirtualArray::builder(len).devices([Arc::new(host())]).page_len(100);
+    let memory = memory.frames_per_channel(8).build().unwrap();
+    memory.write(0, &model).unwrap();
+    let mut rows = vec![0; 3 * 250];
+    memory.gather_rows(&[9, 0, len - 250], 250, &mut rows).unwrap();
+    assert_eq!(rows, [&model[9..259], &model[..250], &model[len - 250..]].concat());
+}
+
+#[test]
+fn explain_predicts_the_reads_of_a_list() {
+    let file = Numbers::new(20_000);
+    let array = file.open(20_000, FileAccess::ReadOnly).unwrap();
+    array.get(10_000).unwrap();
+    // Two elements of a page, both in one read with the gap between them, and one of another page.
+    let list = [7_020, 15_050, 7_005];
+    let plan = array.explain(.., Work::Gather(&list)).unwrap();
+    assert_eq!((plan.route, plan.pages, plan.bytes_to_device()), (PlannedRoute::Merged, 2, 0));
+    array.reset_stats();
+    array.gather(&list).unwrap();
+    let stats = array.stats().total();
+    assert_eq!((stats.bytes_from_device, plan.bytes_from_device()), (16 * 8 + 8, 16 * 8 + 8));
+    assert_eq!(stats.misses, 2);
+}
+
 #[test]
 fn a_shape_without_elements_needs_no_bytes_of_the_file() {
     let file = Numbers::new(10);
@@ -108,6 +176,7 @@ fn a_file_that_is_cut_while_open_is_an_error() {
         corrupted(array.get(5000).unwrap_err());
         corrupted(array.to_vec(4000..6000).unwrap_err());
         corrupted(array.gather(&[1, 9000]).unwrap_err());
+        corrupted(array.gather_rows(&[9000, 1], 50, &mut [0; 100]).unwrap_err());
         corrupted(array.sum(.., Field::whole()).map(drop).unwrap_err());
         if access == FileAccess::ReadWrite {
             let written = array.fill(.., 1).and_then(|()| array.sync());

@@ -174,6 +174,11 @@ const READS: &[Operation] = &[
         let mut into = vec![0; p.len()];
         p.array.gather_into(&every_seventh(p), &mut into).map(|()| number_of(into))
     }),
+    ("gather_rows", |p| {
+        let mut into = vec![0; 2 * p.len()];
+        let starts: Vec<usize> = every_seventh(p).into_iter().map(|start| start.min(p.len() - 2)).collect();
+        p.array.gather_rows(&starts, 2, &mut into[..2 * starts.len()]).map(|()| number_of(into))
+    }),
     ("join", |p| {
         let joined = p.array.join((&p.other,))?;
         let (own, other) = joined.rows();

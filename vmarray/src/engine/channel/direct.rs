@@ -157,6 +157,22 @@ impl Channel {
         Some(outcome.map_err(Into::into))
     }
 
+    /// Reads parts of several pages' home slots directly, each with its page and its offset in the page; the
+    /// caller protects them from changes. The channel [loads pages directly](Self::loads_directly).
+    pub(crate) fn read_homes_directly(&self, parts: Vec<(u64, usize, &mut [u8])>) -> Result<()> {
+        let bytes: usize = parts.iter().map(|(_, _, into)| into.len()).sum();
+        let reads = parts.into_iter();
+        let mut reads: Vec<_> =
+            reads.map(|(page, offset, into)| (self.home(page).plus(offset as u64), into)).collect();
+        let gate = self.queues.direct().expect("the channel loads pages directly");
+        let direct = self.device.direct_reads().expect("the device has a gate for direct reads");
+        let inside = gate.lock.read();
+        direct.read_all_directly(&mut reads)?;
+        drop(inside);
+        self.counters.bytes_from_device.add(bytes as u64);
+        Ok(())
+    }
+
     /// Records that a thread will read and write its claimed page, so that scatters check the page again.
     pub(crate) fn note_load(&self) {
         drop(self.queues.begin_loads());

@@ -3,11 +3,70 @@
 use std::sync::atomic::Ordering;
 
 use super::Pager;
-use super::hold::{AsFound, HomeClaim};
+use super::hold::{AsFound, HomeClaim, HomeShare, SharedHold};
 use crate::base::error::Result;
 use crate::engine::page::count_hit;
 
+/// Reads of parts of several absent pages, which devices carry out together. The thread holds these pages, so
+/// it must not wait for other pages until it has [finished](Self::finish) the reads.
+pub(crate) struct PartReads<'a> {
+    pager: &'a Pager,
+    homes: Vec<HomeShare<'a>>,
+}
+
+/// The state in which a thread finds a page for [`PartReads`].
+pub(crate) enum PartFound<'a> {
+    /// The page is in the cache.
+    Resident(SharedHold<'a>),
+    /// The page is absent and held; the caller reads its parts by [`PartReads::finish`].
+    Absent,
+    /// The page has no contents, so that its elements are zero.
+    Zero,
+    /// Another thread uses the page, or it is worth a fetch. The caller holds it after it has finished the
+    /// reads.
+    Later,
+}
+
+impl<'a> PartReads<'a> {
+    /// Finds a page, of which a caller reads `bytes` bytes in all. Does not wait.
+    pub(crate) fn find(&mut self, page: u64, bytes: usize) -> PartFound<'a> {
+        let home = match self.pager.try_share_as_found(page) {
+            Ok(AsFound::Resident(hold)) => return PartFound::Resident(hold),
+            Ok(AsFound::Absent(home)) => home,
+            Err(_) => return PartFound::Later,
+        };
+        if !home.has_contents() {
+            return PartFound::Zero;
+        }
+        let channel = self.pager.channel(page);
+        if !channel.prefers_direct_read(page, bytes) {
+            return PartFound::Later;
+        }
+        channel.counters.misses.add(1);
+        self.homes.push(home);
+        PartFound::Absent
+    }
+
+    /// Reads parts of held pages: each with its page and its offset in the page. Then releases the pages.
+    pub(crate) fn finish(&mut self, parts: Vec<(u64, usize, &mut [u8])>) -> Result<()> {
+        let channels = self.pager.channels();
+        let mut of: Vec<_> = channels.iter().map(|_| Vec::new()).collect();
+        for (page, offset, into) in parts {
+            of[(page % channels.len() as u64) as usize].push((page, offset, into));
+        }
+        let mut read = channels.iter().zip(of).filter(|(_, parts)| !parts.is_empty());
+        let outcome = read.try_for_each(|(channel, parts)| channel.read_homes_directly(parts));
+        self.homes.clear();
+        outcome
+    }
+}
+
 impl Pager {
+    /// Begins [reads of parts](PartReads).
+    pub(crate) fn part_reads(&self) -> PartReads<'_> {
+        PartReads { pager: self, homes: Vec::new() }
+    }
+
     /// Reads bytes of a page without loading it into the cache.
     pub(crate) fn read_uncached(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
         loop {

@@ -14,6 +14,7 @@ use super::kernels::{DEPTH, GatherKernels};
 use super::lanes::Lanes;
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
+use super::spans;
 use super::stage::StagePlan;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -99,6 +100,10 @@ fn gather_to<T: Element, D: Device>(
     indices: &[usize],
     into: &RacySlice<'_, T>,
 ) -> Result<()> {
+    if spans::is_for(array, 1) {
+        check_list(indices, range.len())?;
+        return spans::read(array, range.start, indices, 1, into);
+    }
     let lanes = Arc::new(Lanes::of(array));
     if super::in_place::gather(array, &lanes, &range, indices, into)? {
         return Ok(());
