@@ -429,12 +429,12 @@ impl Core {
         Ok(Some(Bound::new(py, self.viewed(py, grid)?)?.into_any()))
     }
 
-    /// True if the devices of the array are RAM, and no file stores it.
+    /// True if the array is stored in RAM alone; false for a pending expression.
     #[getter]
     fn is_in_ram(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.body {
             Body::View(source) => Ok(source.is_in_ram),
-            Body::Lazy(_) => Ok(self.options_of_results(py)?.are_in_ram()),
+            Body::Lazy(lazy) => off(py, || Ok(!lazy.is_pending() && lazy.view()?.handle.is_in_ram)),
         }
     }
 
