@@ -438,9 +438,9 @@ impl Core {
         }
     }
 
-    /// Shows the items in place as a read-only NumPy array, if they are in plain memory and the devices of the
-    /// array are RAM. Otherwise copies them as `read` does, if there are at most `limit` items. Returns `None` for
-    /// other arrays, and for items that are not counted yet.
+    /// Shows the items in place as a read-only NumPy array, if they are in plain memory and the devices of
+    /// the array are RAM. Otherwise copies them as `read` does, if there are at most `limit` items. Returns
+    /// `None` for other arrays, and for items that are not counted yet.
     fn shown<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
         let Some(grid) = self.grid.get(py) else { return Ok(None) };
         let is_few = grid.bind(py).len() <= limit;

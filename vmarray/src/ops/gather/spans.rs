@@ -1,5 +1,5 @@
-//! Reads of listed rows from files. A system call costs as much as the copy of some KiB, and random reads of a
-//! drive cost more than sequential ones. So threads sort the rows by place, and read neighbouring rows of a
+//! Reads of listed rows from files. A system call costs as much as the copy of some KiB, and random reads of
+//! a drive cost more than sequential ones. So threads sort the rows by place, and read neighbouring rows of a
 //! page together.
 
 use std::ops::Range;
@@ -72,7 +72,7 @@ struct SpanReader<'a, T: Element, D: Device> {
     /// The number of elements of all spans.
     used: usize,
     rows: Vec<ListedRow>,
-    /// Rows of pages that another thread holds, that are fetched to the cache, or that follow on another page.
+    /// Rows of pages that another thread holds, that are fetched to the cache, or that end on another page.
     late: Vec<ListedRow>,
 }
 
