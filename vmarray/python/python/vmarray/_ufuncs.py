@@ -95,6 +95,8 @@ def in_threads(work: Callable[[Any], Any], keys: list[Any]) -> list[Any]:
         return [work(key) for key in keys]
     results: list[Any] = [None] * len(keys)
     numbers = collections.deque(range(len(keys)))
+    # A thread may keep its last task for a while, but not the arrays of `work`.
+    job = [work]
 
     def share() -> None:
         while True:
@@ -103,7 +105,7 @@ def in_threads(work: Callable[[Any], Any], keys: list[Any]) -> list[Any]:
             except IndexError:
                 return
             try:
-                results[number] = work(keys[number])
+                results[number] = job[0](keys[number])
             except BaseException:
                 # The other threads end after their present keys.
                 numbers.clear()
@@ -118,6 +120,7 @@ def in_threads(work: Callable[[Any], Any], keys: list[Any]) -> list[Any]:
         for other in others:
             if not other.cancel():
                 other.exception()
+        job.clear()
     for other in others:
         if not other.cancelled():
             other.result()
