@@ -16,6 +16,8 @@ use crate::element;
 use crate::geometry::Geometry;
 use crate::pool::{BYTES_MIN, Piece};
 
+/// Bytes of memory of an array without items.
+const EMPTY_BYTES: usize = 512;
 /// Bytes of a block that is copied twice, which fit in the caches of a core.
 pub const BLOCK_BYTES: usize = 256 << 10;
 
@@ -277,7 +279,8 @@ impl Items {
     /// Returns memory of zeroes; `None` if the system has no more.
     pub fn zeroed(len: usize) -> Option<Self> {
         if len < BYTES_MIN {
-            let mut words = vec![0_u64; len.div_ceil(size_of::<u64>())];
+            // NumPy may read an item of an array that has none, as its own arrays have memory for one.
+            let mut words = vec![0_u64; len.max(EMPTY_BYTES).div_ceil(size_of::<u64>())];
             return Some(Self { start: words.as_mut_ptr().cast(), len, _owner: Owner::Words(words) });
         }
         let mut piece = Piece::zeroed(len)?;

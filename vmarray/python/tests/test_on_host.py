@@ -174,6 +174,13 @@ def test_results_share_no_items_with_operands():
             same(a, before)
 
 
+def test_results_that_are_operands_are_copies():
+    a, edges = vm.arange(10.0, devices="host"), vm.asarray([0.0, 5.0, 9.0], devices="host")
+    found = np.histogram(a, edges)[1]
+    found[0] = -1
+    assert edges[0] == 0
+
+
 @pytest.mark.parametrize("is_small", [False, True])
 def test_writes_in_place(is_small):
     divide(is_small)

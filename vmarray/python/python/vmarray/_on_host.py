@@ -278,7 +278,13 @@ def function(of: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     if any(found is copy for copy, _ in copies):
         # The function returns its operand.
         return next(array for copy, array in copies if found is copy)
-    return plain(found) if of in _GIVES_NUMPYS else made(core, found)
+    if of not in _GIVES_NUMPYS:
+        return made(core, found)
+    # A result of NumPy that is an operand, such as the edges of bins, must not show the items of an array.
+    shown_here = [copy for copy, array in copies if copy is not array]
+    if type(found) is tuple:
+        found = tuple(one.copy() if any(one is copy for copy in shown_here) else one for one in found)
+    return plain(found)
 
 
 @functools.lru_cache(maxsize=512)
