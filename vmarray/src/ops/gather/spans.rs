@@ -306,7 +306,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// For arrays in files, several threads sort the rows by place, and read neighbouring rows together.
     ///
     /// ```
-    /// use vmarray::VirtualArray;
+    /// use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.write(10, &[1, 2, 3, 4])?;
     /// let mut rows = [0; 4];
