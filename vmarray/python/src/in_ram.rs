@@ -17,7 +17,7 @@ use vmarray::{ErrorKind, Footprint};
 use crate::element::Unit;
 use crate::elements::{Asked, Bins, Code, Elements, Multiplied, Ordered, Reduced};
 use crate::fault::Result;
-use crate::numpy_arrays::{BLOCK_BYTES, Items};
+use crate::numpy_arrays::{Items, each_block};
 use crate::pool::bytes_max;
 use crate::store::{self, Options, Place};
 
@@ -86,7 +86,7 @@ impl InRam {
         let mut items = self.items.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(from) = &*items {
             let array = store::build(self.unit, self.len, &self.options, &Place::Memory)?;
-            from.each_block(0..from.len(), |at, block| array.write(at / self.unit.bytes(), block))?;
+            from.each_block(self.unit.bytes(), 0..self.len, |at, block| array.write(at, block))?;
             let _ = self.array.set(array);
             *items = None;
         }
@@ -176,21 +176,18 @@ impl Elements for InRam {
 
     fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool> {
         let (unit, source) = (self.unit.bytes(), from.items());
-        let copied = self.in_place(start..start + range.len(), |items, to| match source {
-            Some(source) => source.each_block(range.start * unit..range.end * unit, |at, block| {
-                items.write(to.start + at, block);
+        let read = |first: usize, block: &mut [u8]| match &source {
+            Some(source) => {
+                source.read(first * unit, block);
                 Ok(())
-            }),
-            None => {
-                let most = (BLOCK_BYTES / unit).max(1);
-                let mut block = vec![0; most.min(range.len()) * unit];
-                range.clone().step_by(most).try_for_each(|first| {
-                    let block = &mut block[..most.min(range.end - first) * unit];
-                    from.read(first, block)?;
-                    items.write(to.start + (first - range.start) * unit, block);
-                    Ok(())
-                })
             }
+            None => from.read(first, block),
+        };
+        let copied = self.in_place(start..start + range.len(), |items, to| {
+            each_block(unit, range.clone(), read, |at, block| {
+                items.write(to.start + at * unit, block);
+                Ok(())
+            })
         })?;
         match copied {
             Some(outcome) => outcome.map(|()| true),

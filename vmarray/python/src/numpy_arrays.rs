@@ -19,7 +19,7 @@ use crate::pool::{BYTES_MIN, Piece};
 /// Bytes of memory of an array without items.
 const EMPTY_BYTES: usize = 512;
 /// Bytes of a block that is copied twice, which fit in the caches of a core.
-pub const BLOCK_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// Unused address of NumPy arrays that only describe a shape. No code reads or writes there: the package
 /// calls only operations that return views of these arrays, and programs never get them.
@@ -253,6 +253,24 @@ pub fn array_over<'py>(
     unsafe { shown_at(py, grid, start, &base, is_writable) }
 }
 
+/// Copies a range of elements of `unit` bytes block by block, in whole elements: `read` fills a block from an
+/// element on, and `work` gets the block with the number of its first element in the range.
+pub fn each_block(
+    unit: usize,
+    range: Range<usize>,
+    mut read: impl FnMut(usize, &mut [u8]) -> vmarray::Result<()>,
+    mut work: impl FnMut(usize, &[u8]) -> vmarray::Result<()>,
+) -> vmarray::Result<()> {
+    let most = (BLOCK_BYTES / unit).max(1);
+    let mut block = vec![0; most.min(range.len()) * unit];
+    for first in range.clone().step_by(most) {
+        let block = &mut block[..most.min(range.end - first) * unit];
+        read(first, block)?;
+        work(first - range.start, block)?;
+    }
+    Ok(())
+}
+
 /// Plain memory with the items of an array. Threads may read and write it at the same time; then, as with
 /// NumPy's arrays, items of unspecified value result.
 pub struct Items {
@@ -314,19 +332,18 @@ impl Items {
         Ok(self)
     }
 
-    /// Passes copies of the bytes of a range to `work`, block by block, each with its offset in the range.
+    /// Passes copies of a range of elements of `unit` bytes to `work`, as [`each_block`] does.
     pub fn each_block(
         &self,
+        unit: usize,
         range: Range<usize>,
-        mut work: impl FnMut(usize, &[u8]) -> vmarray::Result<()>,
+        work: impl FnMut(usize, &[u8]) -> vmarray::Result<()>,
     ) -> vmarray::Result<()> {
-        let mut block = vec![0; range.len().min(BLOCK_BYTES)];
-        for start in range.clone().step_by(BLOCK_BYTES) {
-            let block = &mut block[..BLOCK_BYTES.min(range.end - start)];
-            self.read(start, block);
-            work(start - range.start, block)?;
-        }
-        Ok(())
+        let read = |first: usize, block: &mut [u8]| {
+            self.read(first * unit, block);
+            Ok(())
+        };
+        each_block(unit, range, read, work)
     }
 
     pub fn read(&self, start: usize, into: &mut [u8]) {

@@ -133,9 +133,8 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
 
     fn copy_from(&self, start: usize, from: &dyn Elements, range: Range<usize>) -> vmarray::Result<bool> {
         if let Some(items) = from.items() {
-            let unit = size_of::<T>();
-            let bytes = range.start * unit..range.end * unit;
-            return items.each_block(bytes, |at, block| self.write(start + at / unit, block)).map(|()| true);
+            let write = |at: usize, block: &[u8]| self.write(start + at, block);
+            return items.each_block(size_of::<T>(), range, write).map(|()| true);
         }
         let Some(from) = from.as_any().downcast_ref::<Self>() else { return Ok(false) };
         (&self.array).copy_from(start, from.array.section(range)?).map(|()| true)

@@ -174,6 +174,18 @@ def test_results_share_no_items_with_operands():
             same(a, before)
 
 
+@pytest.mark.parametrize("length", [3, 12, 20, 44, 48])
+def test_items_of_any_length_move_to_a_device_and_back(length):
+    items = np.frombuffer(np.random.default_rng(length).bytes(length * 30_000), np.dtype((np.void, length)))
+    a = vm.asarray(items, devices="host")
+    a.device_memory().close()
+    assert np.asarray(a).tobytes() == items.tobytes()
+    paged = vm.empty(len(items), items.dtype, devices="host", page_len=1000)
+    paged[...] = a
+    a[...] = paged[::-1]
+    assert np.asarray(a).tobytes() == items[::-1].tobytes()
+
+
 def test_results_that_are_operands_are_copies():
     a, edges = vm.arange(10.0, devices="host"), vm.asarray([0.0, 5.0, 9.0], devices="host")
     found = np.histogram(a, edges)[1]
