@@ -122,7 +122,7 @@ pub fn made_of(
     made(py, items, options(py, given, descr.itemsize(), Unit::of(&descr))?)
 }
 
-/// True if an array of so many bytes with these options begins in plain memory because its devices are RAM.
+/// True if an array of `bytes` bytes with these options begins in plain memory, because its devices are RAM.
 #[pyfunction]
 pub fn begins_on_host(py: Python<'_>, bytes: usize, given: &Bound<'_, PyDict>) -> PyResult<bool> {
     let options = options(py, given, 1, Unit::U8)?;

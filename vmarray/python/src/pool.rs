@@ -403,7 +403,7 @@ extern "C" fn calloc(_: *mut c_void, count: usize, bytes: usize) -> *mut c_void 
 unsafe extern "C" fn realloc(context: *mut c_void, old: *mut c_void, bytes: usize) -> *mut c_void {
     let new = allocated(bytes, false);
     if !old.is_null() && !new.is_null() {
-        // SAFETY: the allocations are apart, and each has at least so many bytes behind its header.
+        // SAFETY: the allocations are apart, and each has at least the copied bytes behind its header.
         unsafe {
             let before = (*old.cast::<Header>().sub(1)).bytes;
             ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), before.min(bytes));

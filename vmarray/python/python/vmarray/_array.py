@@ -868,11 +868,13 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
         return Array._of(self._core.by_method("view", (dtype,)))
 
     def copy(self, order: Order = "C") -> Array:
-        """A copy of the array on the same devices, in the order "C" or "F"; "K" means "C"."""
-        found = _on_host.copied(self, self.dtype, _order(order))
+        """A copy of the array on the same devices, in the order "C" or "F". "K" keeps the order of an array in RAM, and
+        means "C" on other devices."""
+        order = _order(order)
+        found = _on_host.copied(self, self.dtype, order)
         if found is not None:
             return found
-        if self.ndim > 1 and self._is_fortran(_order(order)):
+        if self.ndim > 1 and self._is_fortran(order):
             return Array._of(self.transpose()._core.copied()).transpose()
         return Array._of(self._core.copied())
 

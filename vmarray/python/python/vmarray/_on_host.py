@@ -100,7 +100,7 @@ def called(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], given: dict[st
         return None
     core, operands, many = None, [], 0
     outs = given.get("out", ())
-    if len(outs) > 1 or (given and not given.keys() <= _UFUNC_KEYWORDS[method]) or method not in _UFUNC_KEYWORDS:
+    if len(outs) > 1 or method not in _UFUNC_KEYWORDS or not given.keys() <= _UFUNC_KEYWORDS[method]:
         return None
     for one in (*inputs, *outs):
         kind = type(one)
@@ -242,7 +242,8 @@ def function(of: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         given = {name: one for name, one in given.items() if one is not _DEFAULTS.get(name, np._NoValue)}
         if not given.keys() <= _KEYWORDS:
             return None
-    if of in _SPECIAL and (given.keys() - _SPECIAL[of][1] or len(args) not in _SPECIAL[of][0]):
+    if of is np.where and len(args) != 3:
+        # It returns places, as NumPy arrays.
         return None
     out, names = given.pop("out", None), _after_out(of)
     if names is not None and len(args) > names[0]:
@@ -302,5 +303,3 @@ _DEFAULTS: dict[str, Any] = {"where": True, "dtype": None, "keepdims": False}
 #: Keywords that do not ask for a way to sort.
 _KEYWORDS = {"out", "axis", "dtype", "keepdims", "initial", "where", "ddof", "min", "max", "a_min", "a_max", "n"}
 _KEYWORDS |= {"decimals", "return_counts", "return_inverse", "return_index", "bins", "kind"}
-#: For some functions, the numbers of arguments by place and the names of arguments that are computed here.
-_SPECIAL: dict[Any, tuple[set[int], set[str]]] = {np.where: ({3}, set())}

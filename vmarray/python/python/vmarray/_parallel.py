@@ -98,15 +98,43 @@ def _order(array: Any) -> tuple[int, ...] | None:
     return order if order != tuple(range(array.ndim)) else None
 
 
+def _laid(array: Any, order: tuple[int, ...] | None) -> Any:
+    """An array with its axes in an order; the array itself for None, and for operands without axes."""
+    return array.transpose(order) if order and _has_axes(array) else array
+
+
+def _back(array: Any, order: tuple[int, ...] | None) -> Any:
+    """An array whose axes are in an order, with its axes as they were before."""
+    return array.transpose(np.argsort(order)) if order else array
+
+
+def _has_axes(operand: Any) -> bool:
+    return isinstance(operand, np.ndarray) and operand.ndim > 0
+
+
+def _cut(operands: list[Any], key: Any) -> list[Any]:
+    """The parts of operands at a key; operands without axes stay whole."""
+    return [one[key] if _has_axes(one) else one for one in operands]
+
+
+def _at(axis: int, part: slice) -> tuple[slice, ...]:
+    """The key of a part of an axis."""
+    return (*(slice(None),) * axis, part)
+
+
+def _part_items(array: Any) -> int:
+    """Number of items of a part, so that each thread gets at least one."""
+    return max(1, min(PART * 8 // max(1, array.itemsize), -(-array.size // CORES)))
+
+
 def _parts(array: Any) -> list[Any]:
-    """Keys of the parts of an array, in C order. There are at least as many as threads."""
-    most = min(PART * 8 // max(1, array.itemsize), -(-array.size // CORES))
-    return [*blocks(array.shape, max(1, most))]
+    """Keys of the parts of an array, in C order."""
+    return [*blocks(array.shape, _part_items(array))]
 
 
 def _mapped(ufunc: np.ufunc, *inputs: Any, out: Any = (None,), **given: Any) -> Any:
     out = out[0] if isinstance(out, tuple) else out
-    arrays = [one for one in (*inputs, out) if isinstance(one, np.ndarray) and one.ndim]
+    arrays = [one for one in (*inputs, out) if _has_axes(one)]
     leader = max(arrays, key=np.size, default=None)
     if leader is None or given.keys() - {"casting", "dtype"}:
         return None
@@ -121,32 +149,20 @@ def _mapped(ufunc: np.ufunc, *inputs: Any, out: Any = (None,), **given: Any) -> 
     if out is not None and not out.flags.writeable:
         return None
     order = _order(leader) if leader.shape == shape else None
-    axes = order or tuple(range(len(shape)))
-
-    def laid(one: Any) -> Any:
-        if not isinstance(one, np.ndarray) or not one.ndim:
-            return one
-        one = one if one.shape == shape else np.broadcast_to(one, shape)
-        return one.transpose(axes) if order else one
-
-    operands = [*map(laid, inputs)]
-    first = (slice(0),)
-    probe = [one[first] if isinstance(one, np.ndarray) and one.ndim else one for one in operands]
+    wide = [np.broadcast_to(one, shape) if _has_axes(one) and one.shape != shape else one for one in inputs]
+    operands, empty = [_laid(one, order) for one in wide], slice(0)
     if out is None:
-        empty = ufunc(*probe, **given)
-        result = np.empty([shape[axis] for axis in axes], empty.dtype)
+        kind = ufunc(*_cut(operands, empty), **given).dtype
+        result = np.empty([shape[axis] for axis in order or range(len(shape))], kind)
     else:
-        result = laid(out)
-        ufunc(*probe, out=result[first], **given)
+        result = _laid(out, order)
+        ufunc(*_cut(operands, empty), out=result[empty], **given)
 
     def work(key: Any) -> None:
-        parts = [one[key] if isinstance(one, np.ndarray) and one.ndim else one for one in operands]
-        ufunc(*parts, out=result[key], **given)
+        ufunc(*_cut(operands, key), out=result[key], **given)
 
     in_threads(work, _parts(result))
-    if out is not None:
-        return out
-    return result.transpose(np.argsort(axes)) if order else result
+    return _back(result, order) if out is None else out
 
 
 def _overlaps(out: Any, inputs: tuple[Any, ...]) -> bool:
@@ -184,14 +200,13 @@ def _reduced(
     split = _split(kept, array.size)
     if split is not None:
         at, slices = split
-        before = (slice(None),) * at
         parts = in_threads(
-            lambda one: ufunc.reduce(array[(*before, one)], axis=tuple(axes), dtype=dtype, keepdims=True), slices
+            lambda one: ufunc.reduce(array[_at(at, one)], axis=tuple(axes), dtype=dtype, keepdims=True), slices
         )
         result = np.concatenate(parts, at)
     else:
         order = _order(array)
-        whole = array if order is None else array.transpose(order)
+        whole = _laid(array, order)
         reduces = tuple(at if order is None else order.index(at) for at in axes)
         is_row = ufunc is np.add and len(axes) == array.ndim and dtype is None and array.dtype.char in "fd"
 
@@ -203,8 +218,7 @@ def _reduced(
             return ufunc.reduce(part, axis=reduces, dtype=dtype, keepdims=True)
 
         parts = in_threads(work, _along(whole, reduces))
-        result = ufunc.reduce(np.stack(parts), axis=0, dtype=parts[0].dtype)
-        result = result if order is None else result.transpose(np.argsort(order))
+        result = _back(ufunc.reduce(np.stack(parts), axis=0, dtype=parts[0].dtype), order)
     if not keepdims:
         result = result.reshape([extent for extent, _ in sorted(kept, key=lambda one: one[1])])
     return result if result.ndim else result[()]
@@ -214,7 +228,7 @@ def _along(array: Any, axes: tuple[int, ...]) -> list[Any]:
     """Keys that divide an array along reduced axes."""
     shape = tuple(extent if at in axes else 1 for at, extent in enumerate(array.shape))
     kept = math.prod(array.shape) // math.prod(shape)
-    keys = blocks(shape, max(1, min(PART * 8 // array.itemsize, -(-array.size // CORES)) // kept))
+    keys = blocks(shape, max(1, _part_items(array) // kept))
     return [tuple(one if at in axes else slice(None) for at, one in enumerate(key)) for key in keys]
 
 
@@ -227,11 +241,10 @@ def _accumulated(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
     split = _split([(extent, at) for at, extent in enumerate(array.shape) if at != axis], array.size)
     if split is not None:
         at, slices = split
-        order = _order(array)
-        result = np.empty_like(array, kind, order="K", subok=False) if order else np.empty(array.shape, kind)
+        result = np.empty_like(array, kind, order="K" if _order(array) else "C", subok=False)
 
         def work(one: slice) -> None:
-            key = (*(slice(None),) * at, one)
+            key = _at(at, one)
             ufunc.accumulate(array[key], axis=axis, dtype=dtype, out=result[key])
 
         in_threads(work, slices)
@@ -279,8 +292,7 @@ def copy_to(to: Any, source: Any, where: Any = True) -> None:
         _cast_to(to, source, where)
         return
     order = _order(to)
-    if order is not None:
-        to, source = to.transpose(order), source.transpose(order)
+    to, source = _laid(to, order), _laid(source, order)
 
     def work(key: Any) -> None:
         _cast_to(to[key], source[key])
@@ -299,13 +311,12 @@ def _tiles(shape: tuple[int, ...]) -> Iterator[Any]:
 
 def copied(array: Any, dtype: Any, order: Any = "C") -> Any:
     """A copy in one of NumPy's orders, converted to a dtype."""
-    if order == "F" and array.ndim > 1:
+    if (order == "F" or (order == "A" and array.flags.fnc)) and array.ndim > 1:
         return copied(array.T, dtype).T
     kept = _order(array) if order == "K" else None
     if dtype.kind in "SUVmM" or array.dtype.kind in "SUVmMO" or array.size == 0:
         return array.astype(dtype, order=order, copy=True)
-    result = np.empty(array.shape if kept is None else [array.shape[axis] for axis in kept], dtype)
-    result = result if kept is None else result.transpose(np.argsort(kept))
+    result = _back(np.empty(_laid(array, kept).shape, dtype), kept)
     copy_to(result, array)
     return result
 
@@ -332,7 +343,7 @@ def _concatenated(arrays: Any, axis: Any = 0, out: Any = None, kind: Any = None)
     result, start = np.empty(shape, kind or np.result_type(*arrays)), 0
     for one in arrays:
         end = start + one.shape[axis]
-        copy_to(result[(*(slice(None),) * axis, slice(start, end))], one)
+        copy_to(result[_at(axis, slice(start, end))], one)
         start = end
     return result
 
@@ -341,18 +352,17 @@ def _where(condition: Any, *values: Any) -> Any:
     if not _large(condition) or len(values) != 2:
         return None
     operands = [condition, *values]
-    if any(type(one) is np.ndarray and one.ndim and one.shape != condition.shape for one in operands):
+    if any(_has_axes(one) and one.shape != condition.shape for one in operands):
         return None
     order = _order(condition)
-    operands = [one.transpose(order) if order and type(one) is np.ndarray and one.ndim else one for one in operands]
-    empty = np.where(*(one[:0] if type(one) is np.ndarray and one.ndim else one for one in operands))
-    result = np.empty(operands[0].shape, empty.dtype)
+    operands = [_laid(one, order) for one in operands]
+    result = np.empty(operands[0].shape, np.where(*_cut(operands, slice(0))).dtype)
 
     def work(key: Any) -> None:
-        result[key] = np.where(*(one[key] if type(one) is np.ndarray and one.ndim else one for one in operands))
+        result[key] = np.where(*_cut(operands, key))
 
     in_threads(work, [*blocks(result.shape, 2 * _CACHED)])
-    return result.transpose(np.argsort(order)) if order else result
+    return _back(result, order)
 
 
 def _first_of(find: Callable[..., Any]) -> Callable[..., Any]:
@@ -373,8 +383,7 @@ def _first_of(find: Callable[..., Any]) -> Callable[..., Any]:
 def _counted(array: Any, axis: Any = None) -> Any:
     if not _large(array) or axis is not None:
         return None
-    order = _order(array)
-    array = array if order is None else array.transpose(order)
+    array = _laid(array, _order(array))
     # NumPy counts bools faster than other items.
     is_bool = array.dtype.kind not in "iuf" or array.dtype.itemsize == 1
     parts = in_threads(lambda key: np.count_nonzero(array[key] if is_bool else array[key] != 0), _parts(array))
@@ -403,8 +412,8 @@ def _vdot(one: Any, other: Any) -> Any:
     if one.dtype.itemsize < 4 and one.dtype.kind == "f":
         return None
     order = _order(one)
-    if order is not None and _order(other) == order:
-        one, other = one.transpose(order), other.transpose(order)
+    if _order(other) == order:
+        one, other = _laid(one, order), _laid(other, order)
     if one.dtype.kind in "fc":
         # NumPy's library for products has threads of its own.
         return np.vdot(one, other)
@@ -429,7 +438,7 @@ def _histogram(array: Any, bins: Any = 10, range: Any = None, density: Any = Non
         return None
     if not _large(array) or array.dtype.kind not in "iuf":
         return None
-    array = array if (order := _order(array)) is None else array.transpose(order)
+    array = _laid(array, _order(array))
     limits = (_reduced(np.minimum, array, None), _reduced(np.maximum, array, None))
     if not (np.isfinite(limits[0]) and np.isfinite(limits[1])):
         return None
