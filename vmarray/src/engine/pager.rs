@@ -369,7 +369,12 @@ impl Pager {
     }
 
     pub(crate) fn channel(&self, page: u64) -> &Channel {
-        &self.channels[(page % self.channels.len() as u64) as usize]
+        &self.channels[self.channel_number(page)]
+    }
+
+    /// Returns the number of the channel that stores a page.
+    pub(super) fn channel_number(&self, page: u64) -> usize {
+        (page % self.channels.len() as u64) as usize
     }
 
     /// Returns true if pages may be opened to lock-free accesses. An exact eviction policy must see every

@@ -52,7 +52,7 @@ impl<'a> PartReads<'a> {
         let channels = self.pager.channels();
         let mut of: Vec<_> = channels.iter().map(|_| Vec::new()).collect();
         for (page, offset, into) in parts {
-            of[(page % channels.len() as u64) as usize].push((page, offset, into));
+            of[self.pager.channel_number(page)].push((page, offset, into));
         }
         let mut read = channels.iter().zip(of).filter(|(_, parts)| !parts.is_empty());
         let outcome = read.try_for_each(|(channel, parts)| channel.read_homes_directly(parts));

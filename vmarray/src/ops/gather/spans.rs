@@ -17,7 +17,7 @@ use crate::base::racy_slice::RacySlice;
 use crate::base::scoped_threads::{self, CORES, works_alone};
 use crate::engine::pager::{PartFound, PartReads, Stream};
 
-/// The longest gap between rows that are read together: a thread copies so many bytes in the time of a call.
+/// The longest gap between rows that are read together: a thread copies it in the time of a system call.
 const GAP_BYTES: usize = 8 << 10;
 /// The longest read of several rows.
 const SPAN_BYTES: usize = 64 << 10;
