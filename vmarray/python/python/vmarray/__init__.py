@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any
 
-from . import _core, _names, random
+from . import _core, _names, _ufuncs, random
 from ._array import Array, arange, array, asarray, create, empty, from_dlpack, full, ones, release_memory, zeros
 from ._arrow import from_arrow, from_dataframe
 from ._core import Device, __version__, devices
@@ -111,6 +111,7 @@ def __dir__() -> list[str]:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_parent=_core.forked, after_in_child=_core.started)
+    os.register_at_fork(after_in_child=_ufuncs.forget_threads)
 
 if "distributed" in sys.modules:
     # Import `dask` now in a worker of Dask: the worker may receive arrays before it calls a function of `dask`.

@@ -84,8 +84,9 @@ def _threads() -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(CORES - 1, "vmarray")
 
 
-# The threads of a process do not exist in the processes that it forks.
-os.register_at_fork(after_in_child=_threads.cache_clear)
+def forget_threads() -> None:
+    """Makes a forked process start threads of its own: the threads of its parent do not exist there."""
+    _threads.cache_clear()
 
 
 def in_threads(work: Callable[[Any], Any], keys: list[Any]) -> list[Any]:
