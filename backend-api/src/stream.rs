@@ -94,7 +94,8 @@ pub trait StreamLauncher: Send + Sync {
     /// A thread of the driver calls the function, so it must not call the driver.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost), or the driver's error.
+    /// [`Lost`](crate::ErrorKind::Lost), or the driver's error;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) while a graph captures the stream.
     ///
     /// # Safety
     /// `stream` is a live stream of this device, or 0.

@@ -317,6 +317,7 @@ table! {
         stream_query = "cuStreamQuery" (StreamHandle);
         stream_synchronize = "cuStreamSynchronize" (StreamHandle);
         stream_wait_event = "cuStreamWaitEvent" (StreamHandle, EventHandle, c_uint);
+        stream_is_capturing = "cuStreamIsCapturing" (StreamHandle, *mut c_int);
         launch_host_func = "cuLaunchHostFunc" (StreamHandle, HostCallback, *mut c_void);
         event_create = "cuEventCreate" (*mut EventHandle, c_uint);
         event_destroy = "cuEventDestroy_v2" (EventHandle);

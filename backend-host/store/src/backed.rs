@@ -425,15 +425,10 @@ impl Pages {
         Some((section, self.claimed.first() * self.page_bytes as u64 + offset))
     }
 
-    /// Returns the error of a failed access to the file from `at` on.
-    fn section_failed(&self, operation: &'static str, what: &str, at: u64, cause: &io::Error) -> Error {
-        self.failed(operation, what, at / self.page_bytes as u64, cause)
-    }
-
     /// Reads a whole page. The caller has locked the page's cache entry.
     fn load(&self, operation: &'static str, page: u64, into: &mut [u8]) -> Result<()> {
         let read = caught(|| self.backing.read_page(page, into));
-        read.map_err(|cause| self.failed(operation, "read", page, &cause))
+        read.map_err(|cause| self.failed(operation, "read", page * self.page_bytes as u64, &cause))
     }
 
     /// Writes the bytes of a cache entry to a page. On success the entry caches that page.
@@ -443,11 +438,12 @@ impl Pages {
         if self.page_bytes > RECENT_BYTES / self.recent.len() {
             *group = Recent::default();
         }
-        written.map_err(|cause| self.failed(operation, "write", page, &cause))
+        written.map_err(|cause| self.failed(operation, "write", page * self.page_bytes as u64, &cause))
     }
 
+    /// Returns the error of a failed access to the byte `at` of the backing.
     #[cold]
-    fn failed(&self, operation: &'static str, what: &str, page: u64, cause: &io::Error) -> Error {
+    fn failed(&self, operation: &'static str, what: &str, at: u64, cause: &io::Error) -> Error {
         let kind = match cause.kind() {
             io::ErrorKind::InvalidData => ErrorKind::Corrupted,
             io::ErrorKind::OutOfMemory => ErrorKind::OutOfMemory,
@@ -455,7 +451,9 @@ impl Pages {
             _ => failure(operation).kind(),
         };
         let error = system(kind, operation, cause);
-        let detail = format!("cannot {what} page {page} of {}: {}", self.backing.name(), error.detail());
+        let file = self.backing.file_section().map(|section| section.path_at(at).display().to_string());
+        let (name, page) = (file.unwrap_or_else(|| self.backing.name()), at / self.page_bytes as u64);
+        let detail = format!("cannot {what} page {page} of {name}: {}", error.detail());
         let error = error.with_offset(page * self.page_bytes as u64).with_detail(detail);
         if is_full(cause) { error.with_advice("free space in this storage, and try again") } else { error }
     }
@@ -501,7 +499,7 @@ impl Storage for Pages {
                     section.read(at, &mut part.0).map(|()| unsafe { racy::write(to, &part.0) })
                 }
             };
-            return read.map_err(|cause| self.section_failed(operation, "read", at, &cause));
+            return read.map_err(|cause| self.failed(operation, "read", at, &cause));
         }
         self.pieces(offset, bytes, |Piece { page, part, done }| {
             // SAFETY: the caller guarantees the target, and this is a part of it.
@@ -535,7 +533,7 @@ impl Storage for Pages {
     unsafe fn read_into(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         if let Some((section, at)) = self.in_section(offset) {
             let read = section.read(at, into);
-            return read.map_err(|cause| self.section_failed(operation, "read", at, &cause));
+            return read.map_err(|cause| self.failed(operation, "read", at, &cause));
         }
         self.pieces(offset, into.len(), |Piece { page, part, done }| {
             let into = &mut into[done..done + part.len()];
@@ -566,7 +564,7 @@ impl Storage for Pages {
             // SAFETY: the caller guarantees the source.
             unsafe { racy::copy(from, part.0.as_mut_ptr(), bytes) };
             let written = section.write(at, &part.0);
-            return written.map_err(|cause| self.section_failed(operation, "write", at, &cause));
+            return written.map_err(|cause| self.failed(operation, "write", at, &cause));
         }
         self.pieces(offset, bytes, |Piece { page, part, done }| {
             let group = &mut *self.recent(page).write();

@@ -75,13 +75,21 @@ pub enum FileAccess {
 /// ```
 #[derive(Debug)]
 pub struct FileSection {
-    disk: FileDisk,
-    path: PathBuf,
-    offset: u64,
+    /// In the order of the bytes; several only for reading.
+    parts: Vec<FilePart>,
     bytes: u64,
     page_bytes: usize,
     access: FileAccess,
     changes: Option<Changes>,
+}
+
+/// Bytes of one file, from the byte `start` of the section on.
+#[derive(Debug)]
+struct FilePart {
+    disk: FileDisk,
+    path: PathBuf,
+    offset: u64,
+    start: u64,
 }
 
 impl FileSection {
@@ -115,13 +123,54 @@ impl FileSection {
                 .with_advice("name a range inside the file, or restore the file"));
         }
         let (path, bytes) = (path.to_owned(), end - offset);
-        let mut section = Self { disk, path, offset, bytes, page_bytes: PAGE_BYTES, access, changes: None };
+        let parts = vec![FilePart { disk, path, offset, start: 0 }];
+        let mut section = Self { parts, bytes, page_bytes: PAGE_BYTES, access, changes: None };
         if access == FileAccess::CopyOnWrite {
             let changes = Changes::create(bytes, PAGE_BYTES);
             section.changes =
                 Some(changes.map_err(|cause| refused("create", &std::env::temp_dir(), &cause))?);
         }
         Ok(section)
+    }
+
+    /// Joins sections that are open for reading, such as the shards of a table, to one section: the bytes of
+    /// the first one, then the ones of the second, and so on.
+    ///
+    /// ```
+    /// use vmarray_store::{Backing, FileAccess, FileSection};
+    /// let paths = [0, 1].map(|i| std::env::temp_dir().join(format!("shard {i} {}", std::process::id())));
+    /// paths.iter().for_each(|path| std::fs::write(path, b"head 0123").unwrap());
+    /// let open = |path| FileSection::open(path, 5.., FileAccess::ReadOnly);
+    /// let joined = FileSection::join([open(&paths[0])?, open(&paths[1])?])?;
+    /// let mut bytes = [0; 8];
+    /// joined.with_page_bytes(8).read_page(0, &mut bytes).unwrap();
+    /// assert_eq!(&bytes, b"01230123");
+    /// # paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) without a section, or with one that is open for
+    /// writing.
+    pub fn join(sections: impl IntoIterator<Item = Self>) -> Result<Self> {
+        let access = FileAccess::ReadOnly;
+        let mut all = Self { parts: Vec::new(), bytes: 0, page_bytes: PAGE_BYTES, access, changes: None };
+        for section in sections {
+            if section.access != access {
+                let error = Error::new(ErrorKind::InvalidArgument, "join");
+                return Err(
+                    error.with_detail(format!("{} is not open for reading only", section.path().display()))
+                );
+            }
+            let start = all.bytes;
+            all.parts
+                .extend(section.parts.into_iter().map(|part| FilePart { start: start + part.start, ..part }));
+            all.bytes += section.bytes;
+        }
+        match all.parts[..] {
+            [] => Err(Error::new(ErrorKind::InvalidArgument, "join").with_detail("there is no section")),
+            _ => Ok(all),
+        }
     }
 
     /// Sets the length of a page, in bytes; 64 KiB by default.
@@ -154,10 +203,20 @@ impl FileSection {
         self.page_bytes
     }
 
-    /// Path of the file.
+    /// Path of the file; of several, the first one.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.parts[0].path
+    }
+
+    /// Path of the file with a byte of the section.
+    pub(crate) fn path_at(&self, at: u64) -> &Path {
+        &self.part_at(at).path
+    }
+
+    /// The last part that starts at or before a byte.
+    fn part_at(&self, at: u64) -> &FilePart {
+        &self.parts[self.parts.partition_point(|part| part.start <= at).saturating_sub(1)]
     }
 
     /// Makes all writes durable. Reports a file that was shortened, removed or replaced.
@@ -165,13 +224,14 @@ impl FileSection {
         if self.access != FileAccess::ReadWrite {
             return Ok(());
         }
-        if self.disk.len()? < self.offset + self.bytes {
+        let FilePart { disk, offset, .. } = &self.parts[0];
+        if disk.len()? < offset + self.bytes {
             return Err(shortened(io::ErrorKind::UnexpectedEof.into()));
         }
-        match self.disk.loss() {
+        match disk.loss() {
             Some(Loss::Removed) => Err(io::Error::other("the file was removed while it was open")),
             Some(Loss::Replaced) => Err(io::Error::other("another file has replaced the file at its path")),
-            None => self.disk.sync(),
+            None => disk.sync(),
         }
     }
 
@@ -192,7 +252,8 @@ impl FileSection {
     pub(crate) fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
         let from = &from[..self.stored(at, from.len())];
         let Some(changes) = &self.changes else {
-            return self.disk.write_at(self.offset + at, from).map_err(shortened);
+            let FilePart { disk, offset, .. } = &self.parts[0];
+            return disk.write_at(offset + at, from).map_err(shortened);
         };
         changes.pieces(at, from.len(), |page, at, part| {
             if part.len() == self.page_bytes {
@@ -217,11 +278,25 @@ impl FileSection {
     /// The file and the offset in the file of bytes of the section, if the file has all of their values.
     pub(crate) fn in_file(&self, at: u64, bytes: usize) -> Option<(&FileDisk, u64)> {
         let is_whole = self.changes.is_none() && self.stored(at, bytes) == bytes;
-        is_whole.then_some((&self.disk, self.offset + at))
+        let part = self.part_at(at);
+        let is_in_part = bytes == 0 || std::ptr::eq(part, self.part_at(at + bytes as u64 - 1));
+        (is_whole && is_in_part).then_some((&part.disk, part.offset + at - part.start))
     }
 
-    fn read_file(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.disk.read_at(self.offset + at, into).map_err(shortened)
+    fn read_file(&self, mut at: u64, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            let part = self.part_at(at);
+            let next = self.parts.iter().map(|next| next.start).find(|start| *start > at);
+            let here = next.map_or(into.len(), |next| into.len().min((next - at) as usize));
+            let (now, rest) = into.split_at_mut(here);
+            let named = |cause: io::Error| match self.parts.len() {
+                1 => cause,
+                _ => io::Error::new(cause.kind(), format!("{}: {cause}", part.path.display())),
+            };
+            part.disk.read_at(part.offset + at - part.start, now).map_err(shortened).map_err(named)?;
+            (at, into) = (at + here as u64, rest);
+        }
+        Ok(())
     }
 
     /// Number of bytes from `at` on that are inside the section, at most `bytes`.
@@ -351,5 +426,38 @@ mod tests {
         #[cfg(unix)]
         assert!(section.sync().unwrap_err().to_string().contains("replaced"));
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn joined_sections_are_read_across_their_ends() {
+        let paths = [10_u64, 0, 7, 30].map(|len| {
+            let path = std::env::temp_dir().join(private_dir::random_name());
+            std::fs::write(&path, (0..3 + len).map(|i| (7 * len + i) as u8).collect::<Vec<_>>()).unwrap();
+            path
+        });
+        let open = |path| FileSection::open(path, 3.., FileAccess::ReadOnly).unwrap();
+        let expected: Vec<u8> =
+            paths.iter().flat_map(|path| std::fs::read(path).unwrap().split_off(3)).collect();
+        // The middle section is itself joined.
+        let inner = FileSection::join([open(&paths[1]), open(&paths[2])]).unwrap();
+        let joined = FileSection::join([open(&paths[0]), inner, open(&paths[3])]).unwrap();
+        assert_eq!(joined.bytes(), 47);
+        for (at, len) in [(0, 47), (9, 1), (9, 2), (10, 7), (16, 2), (17, 30), (46, 1), (3, 0)] {
+            let mut found = vec![1; len];
+            joined.read(at as u64, &mut found).unwrap();
+            assert_eq!(found, expected[at..at + len]);
+            let is_in_one =
+                [0..10, 10..17, 17..47].iter().any(|part| part.start <= at && at + len <= part.end);
+            assert_eq!(joined.in_file(at as u64, len).is_some(), is_in_one, "{at} {len}");
+        }
+        File::options().write(true).open(&paths[2]).unwrap().set_len(5).unwrap();
+        assert_eq!(joined.path_at(12), paths[2]);
+        let error = joined.read(8, &mut [0; 9]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains(&paths[2].display().to_string()), "{error}");
+        assert_eq!(FileSection::join([]).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let written = FileSection::open(&paths[0], .., FileAccess::CopyOnWrite).unwrap();
+        assert_eq!(FileSection::join([written]).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use vmarray::kernel::KernelType;
-use vmarray::store::FileAccess;
+use vmarray::store::{FileAccess, FileSection};
 use vmarray::{AnyDevice, Builder, Element, NdArray};
 
 use crate::data_type::{DataType, NumberKind};
@@ -134,6 +134,37 @@ impl SafeTensors {
         self.tensors.get(name).map(|tensor| &*tensor.kind)
     }
 
+    /// Opens the bytes of a tensor for reading. [`FileSection::join`] makes one section of the shards of a
+    /// table, for [`build_over_file`](Builder::build_over_file).
+    ///
+    /// # Errors
+    /// [`Malformed`](Error::Malformed) if there is no tensor of this name; [`Array`](Error::Array) for a file
+    /// in use.
+    ///
+    /// ```
+    /// use vmarray::{VirtualArray, prelude::*, store::FileSection};
+    /// use vmarray_formats::safetensors::SafeTensors;
+    /// # let path = std::env::temp_dir().join(format!("shard {}.safetensors", std::process::id()));
+    /// # let header = br#"{"rows":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}"#;
+    /// # std::fs::write(&path, [&(header.len() as u64).to_le_bytes(), &header[..], &[7, 8, 9]].concat())?;
+    /// let shards = [SafeTensors::open(&path)?, SafeTensors::open(&path)?];
+    /// let sections = shards.iter().map(|shard| shard.section("rows")).collect::<Result<Vec<_>, _>>()?;
+    /// let rows = VirtualArray::<u8>::builder(0).build_over_file(FileSection::join(sections)?)?;
+    /// assert_eq!(rows.to_vec(..)?, [7, 8, 9, 7, 8, 9]);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn section(&self, name: &str) -> Result<FileSection> {
+        let tensor = self.tensor(name)?;
+        let range = self.start + tensor.place.0..self.start + tensor.place.1;
+        Ok(FileSection::open(&self.path, range, FileAccess::ReadOnly).map_err(vmarray::Error::from)?)
+    }
+
+    fn tensor(&self, name: &str) -> Result<&Tensor> {
+        let missing = || Error::malformed(&self.path, format!("it has no tensor {name:?}"));
+        self.tensors.get(name).ok_or_else(missing)
+    }
+
     /// Builds an array whose elements stay in the file. `settings` configures the array, for example its
     /// cache. Several arrays of a file can be open at the same time if all only read, or copy on write.
     ///
@@ -161,8 +192,7 @@ impl SafeTensors {
         access: FileAccess,
         settings: impl FnOnce(Builder<T, AnyDevice>) -> Builder<T, AnyDevice>,
     ) -> Result<NdArray<T, N>> {
-        let missing = || Error::malformed(&self.path, format!("it has no tensor {name:?}"));
-        let tensor = self.tensors.get(name).ok_or_else(missing)?;
+        let tensor = self.tensor(name)?;
         let (offset, of, shape) = (self.start + tensor.place.0, &tensor.of, &*tensor.shape);
         StoredElements { path: &self.path, offset, of, shape }.into_array(access, settings)
     }

@@ -2,16 +2,20 @@
 memory of the GPU, and to ``tensor[ids].cuda()``.
 
 Run it with an installed wheel on a machine with an NVIDIA GPU, PyTorch and ``nvcc``:
-``python rows.py [--gib 16] [--rows 64,256,1024,4096] [--json PATH]``. Times are medians.
+``python rows.py [--gib 16] [--rows 64,256,1024,4096] [--json PATH] [--record PATH]``. Times are medians. ``--record``
+writes the times in the form of docs/benchmarks/records, from which ``cargo xtask report`` makes BENCHMARKS.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import datetime
 import json
+import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -51,6 +55,11 @@ def latency(work: Callable[[int], Any], calls: int) -> float:
 
 def device_time(work: Callable[[int], Any], calls: int) -> float:
     """The median time of a call on the GPU, in microseconds."""
+    return device_times(work, calls)[0]
+
+
+def device_times(work: Callable[[int], Any], calls: int) -> tuple[float, float, float]:
+    """The median, the shortest and the longest time of a call on the GPU, in microseconds."""
     work(0)
     events = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
     events[0].record()
@@ -58,7 +67,8 @@ def device_time(work: Callable[[int], Any], calls: int) -> float:
         work(call)
         events[call + 1].record()
     torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in zip(events, events[1:])) * 1e3
+    times = [a.elapsed_time(b) * 1e3 for a, b in zip(events, events[1:])]
+    return statistics.median(times), min(times), max(times)
 
 
 def zipf(rows: int, count: int, generator: torch.Generator) -> torch.Tensor:
@@ -122,7 +132,8 @@ def measure(home: str, row_bytes: int, gib: int, gather: Callable[..., int], rep
                         fresh = zipf(rows, count, generator) if kind == "zipf" else lists[0]
                         table.gather_into(out, fresh)
                 row: dict[str, Any] = {"home": home, "bytes": row_bytes, "ids": kind, "count": count}
-                row["ours"], row["uva"] = device_time(ours, 20), device_time(theirs, 20)
+                row["ours times"], row["uva times"] = device_times(ours, 20), device_times(theirs, 20)
+                row["ours"], row["uva"] = row["ours times"][0], row["uva times"][0]
                 if peers is not None:
                     on_card, in_ram = peers
                     row["torch in VRAM"] = device_time(
@@ -141,6 +152,33 @@ def measure(home: str, row_bytes: int, gib: int, gather: Callable[..., int], rep
     return found
 
 
+def record(results: list[dict[str, Any]], path: Path) -> None:
+    """Writes results in the form of ``cargo xtask bench``."""
+
+    def entry(name: str, role: str, times: tuple[float, float, float]) -> dict[str, Any]:
+        summary = dict(zip(("median", "low", "high"), times)) | {"runs": 20}
+        return {"name": name, "role": role, "summary": summary}
+
+    rows = [
+        {
+            "name": f"row-table/{row['home']} {row['bytes']}B {row['ids']} {row['count']}",
+            "unit": "us",
+            "entries": [
+                entry("ours", "ours", row["ours times"]),
+                entry("kernel at addresses", "alternative", row["uva times"]),
+            ],
+        }
+        for row in results
+    ]
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H%M%SZ")
+    versions = f"CUDA {torch.version.cuda}, PyTorch {torch.__version__}"
+    machine = f"One {torch.cuda.get_device_name()}, {os.cpu_count()} cores, {versions}"
+    pairs = zip(sys.argv, sys.argv[1:], strict=False)
+    words = [word for before, word in pairs if not {before, word} & {"--record", "--json"}]
+    facts = [["date", date], ["machine", machine], ["command", " ".join(["python benches/rows.py", *words])]]
+    path.write_text(json.dumps({"about": facts, "rows": rows}, indent=2) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=int, default=16)
@@ -148,6 +186,7 @@ def main() -> None:
     parser.add_argument("--homes", default="gpu,ram,cached")
     parser.add_argument("--kinds", default="uniform,zipf")
     parser.add_argument("--json")
+    parser.add_argument("--record")
     options = parser.parse_args()
     gather, results = peer(), []
     for home in options.homes.split(","):
@@ -155,6 +194,8 @@ def main() -> None:
             results += measure(home, row_bytes, options.gib, gather, 8)
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1))
+    if options.record:
+        record(results, Path(options.record))
 
 
 if __name__ == "__main__":

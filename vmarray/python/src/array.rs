@@ -30,7 +30,7 @@ use crate::numpy_arrays::{
 use crate::operations::Operation;
 use crate::pool;
 use crate::results::new_array;
-use crate::rows::Rows;
+use crate::rows::{RowOptions, Rows};
 use crate::store::{Options, Place};
 
 #[derive(Clone)]
@@ -806,13 +806,7 @@ impl Core {
     }
 
     /// Makes a table of the array's rows for lists in the memory of a GPU.
-    fn rows(
-        &self,
-        py: Python<'_>,
-        device: &Device,
-        options: (String, bool, u64),
-        scales: Vec<f32>,
-    ) -> PyResult<Rows> {
+    fn rows(&self, py: Python<'_>, device: &Device, options: RowOptions, scales: Vec<f32>) -> PyResult<Rows> {
         let view = self.view(py)?;
         off(py, || view.handle.settle(None))?;
         Rows::new(py, &view.handle, &view.geometry, device, &options, scales)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use vmarray::device::Device as _;
+use vmarray::device::{AddressSpace, Device as _};
 use vmarray::{AnyDevice, Discovery};
 
 use crate::fault::{Fault, Result};
@@ -47,6 +47,15 @@ impl Device {
     #[getter]
     fn identity(&self) -> String {
         self.0.info().identity.clone()
+    }
+
+    /// The CUDA driver's number of the GPU; None for other devices.
+    #[getter]
+    fn ordinal(&self) -> Option<u32> {
+        match self.0.addresses()?.space() {
+            AddressSpace::Cuda { ordinal } => Some(ordinal),
+            _ => None,
+        }
     }
 
     fn __repr__(&self) -> String {

@@ -168,8 +168,8 @@ pub trait Elements: Send + Sync {
     fn shuffle(&self, range: Range<usize>, seed: u64) -> vmarray::Result<()>;
     /// Exports elements in place until the array's next use; returns the range's first contiguous part.
     fn export(&mut self, range: Range<usize>) -> vmarray::Result<ExportedSlice>;
-    /// Returns the options of a table whose rows each have `row_len` elements.
-    fn rows(&mut self, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>>;
+    /// Returns the options of a table whose rows each have `row_len` elements of the range.
+    fn rows(&mut self, range: Range<usize>, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>>;
     /// Registers memory that the devices of the array may write to directly.
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>>;
     fn flush(&self) -> vmarray::Result<()>;

@@ -133,7 +133,7 @@ impl Elements for ForkedReader {
         refused("export")
     }
 
-    fn rows(&mut self, _: usize) -> Result<RowTableBuilder<'_>> {
+    fn rows(&mut self, _: Range<usize>, _: usize) -> Result<RowTableBuilder<'_>> {
         refused("rows")
     }
 

@@ -130,7 +130,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Opens a file that the array only reads once more, for forked processes.
 fn reader(unit: Unit, place: &Place) -> Option<Box<dyn Elements>> {
-    let Place::File(path, range, FileAccess::ReadOnly) = place else { return None };
+    let Place::Files(files, FileAccess::ReadOnly) = place else { return None };
+    let [(path, range)] = &files[..] else { return None };
     Some(Box::new(ForkedReader::open(path, range, unit.bytes()).ok()?))
 }
 
@@ -157,7 +158,7 @@ impl Handle {
         is_on_cards: bool,
         place: &Place,
     ) -> Arc<Self> {
-        let is_at_home = matches!(place, Place::Home(_) | Place::File(..));
+        let is_at_home = matches!(place, Place::Home(_) | Place::Files(..));
         let is_in_ram = matches!(place, Place::Memory) && options.are_in_ram();
         let is_returned = is_in_ram && begins_in_ram(elements.len() * unit.bytes(), &options);
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));

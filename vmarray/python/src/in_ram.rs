@@ -262,9 +262,9 @@ impl Elements for InRam {
         self.array.get_mut().expect("the call above creates the array").export(range)
     }
 
-    fn rows(&mut self, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>> {
+    fn rows(&mut self, range: Range<usize>, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>> {
         self.array()?;
-        self.array.get_mut().expect("the call above creates the array").rows(row_len)
+        self.array.get_mut().expect("the call above creates the array").rows(range, row_len)
     }
 
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>> {

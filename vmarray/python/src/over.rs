@@ -78,12 +78,11 @@ fn registered(
     Ok(handle)
 }
 
-/// Creates an array over the bytes of a file from `offset` on. `mode` is one of NumPy's modes of memory maps
-/// of existing files.
+/// Creates an array over bytes of files, each with its first byte and its number of bytes. `mode` is one of
+/// NumPy's modes of memory maps of existing files; for several files, `"r"`.
 #[pyfunction]
 pub fn over_file(
-    path: PathBuf,
-    offset: u64,
+    files: Vec<(PathBuf, u64, u64)>,
     shape: Vec<usize>,
     dtype: &Bound<'_, PyAny>,
     mode: &str,
@@ -104,7 +103,8 @@ pub fn over_file(
         Err(_) if is_forked() => Options::default(),
         options => options?,
     };
-    let place = Place::File(path, offset..offset.saturating_add(bytes as u64), access);
+    let file = |(path, offset, bytes): (PathBuf, u64, u64)| (path, offset..offset.saturating_add(bytes));
+    let place = Place::Files(files.into_iter().map(file).collect(), access);
     let handle = registered(py, unit, bytes / unit.bytes(), options, &place)?;
     if access == FileAccess::ReadOnly {
         grid.getattr("flags")?.setattr("writeable", false)?;

@@ -228,8 +228,8 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
         self.array.export(range)?.run(start)
     }
 
-    fn rows(&mut self, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>> {
-        self.array.rows(row_len)
+    fn rows(&mut self, range: Range<usize>, row_len: usize) -> vmarray::Result<RowTableBuilder<'_>> {
+        self.array.rows(range, row_len)
     }
 
     fn register(&self, words: Vec<u64>) -> vmarray::Result<Registered<u64>> {
@@ -288,8 +288,8 @@ pub enum Place {
     Open(Vec<PathBuf>, bool),
     /// In memory of Python, or by functions of Python.
     Home(Home),
-    /// In a range of bytes of a file of another program.
-    File(PathBuf, Range<u64>, FileAccess),
+    /// In a range of bytes of each of these files of other programs. Several files are read only.
+    Files(Vec<(PathBuf, Range<u64>)>, FileAccess),
 }
 
 /// Options of a new array. Lengths count elements of the library.
@@ -339,8 +339,12 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> vmarra
             Place::Open(files, false) => builder.open(files)?,
             Place::Open(files, true) => builder.open_read_only(files)?,
             Place::Home(home) => builder.build_over(home.clone())?,
-            Place::File(path, range, access) => {
-                builder.build_over_file(FileSection::open(path, range.clone(), *access)?)?
+            Place::Files(files, access) => {
+                let open = |(path, range): &(PathBuf, Range<u64>)| FileSection::open(path, range.clone(), *access);
+                builder.build_over_file(match &files[..] {
+                    [file] => open(file)?,
+                    files => FileSection::join(files.iter().map(open).collect::<Result<Vec<_>, _>>()?)?,
+                })?
             }
         };
         Ok(Typed::boxed(array))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import doctest
+import pathlib
+import subprocess
+import sys
 import tempfile
+import threading
 
 import numpy as np
 import pytest
@@ -258,3 +263,196 @@ def test_a_shortened_file_is_an_error(tmp_path):
         torch.cuda.synchronize()
         with pytest.raises(vm.Error):
             table.check()
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_a_range_of_rows_is_a_table(home, tmp_path):
+    bits = np.arange(3000 * 24, dtype="i4").reshape(3000, 24)
+    of_array, of_table = HOMES[home]
+    if of_array is None:
+        np.save(tmp_path / "rows.npy", bits)
+        array = vm.open(tmp_path / "rows.npy", mode="r", cache_bytes=1 << 20)
+    else:
+        array = vm.array(bits, **of_array)
+    part = array.reshape(-1)[5 * 8 : 5 * 8 + 2990 * 24].reshape(2990, 24)
+    for view, shown in [(array[7:2000], bits[7:2000]), (part, bits.reshape(-1)[40 : 40 + 2990 * 24].reshape(2990, 24))]:
+        with vm.RowTable(view, out_of_range="zeros", **of_table) as table:
+            ids = torch.randint(-9, len(shown) + 9, (20_000,))
+            out = torch.empty(20_000, 24, dtype=torch.from_numpy(shown[:1]).dtype, device="cuda")
+            table.gather_into(out, ids.cuda())
+            assert torch.equal(out.cpu(), expected(torch.from_numpy(shown), ids))
+    if home in WRITABLE:
+        with vm.RowTable(array[100:200]) as table:
+            table.scatter_from(out[:100] * 0 + 7, torch.arange(100, device="cuda"))
+        assert np.asarray(array[99:201])[[0, -1]].tolist() == bits[[99, 200]].tolist()
+        assert (np.asarray(array[100:200]) == 7).all()
+
+
+def test_memory_of_other_packages_is_a_table():
+    values = torch.randn(1000, 24)
+    ids = torch.randint(1000, (20_000,))
+    out = torch.empty(20_000, 24, device="cuda")
+    for rows, home in [(values.numpy(), "ram"), (values.cuda(), "gpu"), (values.numpy()[3:], "ram")]:
+        with vm.RowTable(rows, out_of_range="zeros") as table:
+            assert table.home == home
+            table.gather_into(out, ids.cuda())
+            assert torch.equal(out.cpu(), expected(values[1000 - len(rows):], ids))
+            with pytest.raises(vm.Error):
+                table.scatter_from(out, ids.cuda())
+    for wrong in (values.numpy()[:, :3], values.cuda()[:, ::2], values, values.numpy()[:0]):
+        with pytest.raises(vm.Error):
+            vm.RowTable(wrong)
+
+
+def test_ids_of_other_types_and_other_gpus_are_refused():
+    with vm.RowTable(vm.array(np.zeros((10, 4), "f4"), devices="cuda:0")) as table:
+        out = torch.zeros(3, 4, device="cuda")
+        for kind in (torch.uint32, torch.uint64, torch.int16, torch.float64):
+            with pytest.raises(vm.InvalidError, match="int32 or int64"):
+                table.gather_into(out, torch.zeros(3, dtype=kind, device="cuda"))
+        if torch.cuda.device_count() > 1:
+            ids = torch.zeros(3, dtype=torch.int64, device="cuda:1")
+            for arguments in [(out, ids), (out.to("cuda:1"), ids.to("cuda:0"))]:
+                with pytest.raises(vm.InvalidError, match="cuda:1"):
+                    table.gather_into(*arguments)
+
+
+def test_files_are_read_ahead_and_not_captured():
+    bits = np.arange(4000 * 64, dtype="i4").reshape(4000, 64)
+    ids = torch.arange(4000, device="cuda")
+    out = torch.empty(4000, 64, dtype=torch.int32, device="cuda")
+    with table_of(bits, "file", out_of_range="zeros") as table:
+        for listed in (ids, ids.int() - 5, [], [3, -1, 10**9], np.arange(9), ids.cpu()):
+            table.prefetch(listed)
+        table.gather_into(out, ids)
+        assert torch.equal(out.cpu(), torch.from_numpy(bits))
+        with pytest.raises(vm.InvalidError):
+            table.prefetch([0.5])
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        table.gather_into(out, ids, stream)
+        stream.synchronize()
+        with pytest.raises(vm.Error, match="graph"), torch.cuda.graph(graph, stream=stream):
+            table.gather_into(out, ids)
+        del graph
+    torch.cuda.synchronize()
+
+
+def test_prefetch_warms_the_cache():
+    bits = np.arange(10_000 * 32, dtype="i4").reshape(10_000, 32)
+    with vm.RowTable(vm.array(bits, devices="host"), device="cuda:0", cache_bytes=1_000_000) as table:
+        ids = torch.arange(2000, device="cuda")
+        for _ in range(4):
+            table.prefetch(ids)
+        torch.cuda.synchronize()
+        before = table.cache_stats()
+        out = torch.empty(2000, 32, dtype=torch.int32, device="cuda")
+        table.gather_into(out, ids)
+        assert torch.equal(out.cpu(), torch.from_numpy(bits[:2000]))
+        after = table.cache_stats()
+        assert before["reads"] == 8000
+        assert after["hits"] - before["hits"] > 1500
+
+
+SHARE = """
+import sys, torch, vmarray as vm
+from vmarray import _shared
+_shared._BASE = sys.argv[1]
+table = vm.RowTable.open(sys.argv[1] + "/rows.npy", device="cuda:0", home=sys.argv[2], shared="numbers")
+ids, out = torch.arange(999, -1, -1, device="cuda"), torch.empty(1000, 64, dtype=torch.int64, device="cuda")
+for line in sys.stdin:
+    try:
+        table.gather_into(out, ids)
+        torch.cuda.synchronize()
+        print(table.home, int(out[0, 0]), int(out.sum()), flush=True)
+    except vm.DeviceError as error:
+        print("lost" if "has ended" in str(error) else error, flush=True)
+table.close()
+"""
+
+
+@pytest.mark.parametrize("home", ["ram", "gpu"])
+def test_processes_share_rows(home, tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(64_000).reshape(1000, 64))
+    command = [sys.executable, "-c", SHARE, str(tmp_path), home]
+    started = []
+
+    def start():
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    def ask(process):
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return process.stdout.readline().split()
+
+    right = [home, "63936", str(63_999 * 32_000)]
+    try:
+        first = start()
+        assert ask(first) == right
+        others = [start(), start()]
+        assert [ask(other) for other in others] == [right, right]
+        others[0].kill()
+        others[0].wait()
+        assert ask(others[1]) == right and ask(first) == right
+        first.kill()
+        first.wait()
+        assert ask(others[1]) == (right if home == "ram" else ["lost"])
+        if home == "gpu":
+            others[1].communicate()
+        again = start()
+        assert ask(again) == right
+        again.communicate()
+        assert again.returncode == 0
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_an_owner_waits_for_other_processes(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(64_000).reshape(1000, 64))
+    command = [sys.executable, "-c", SHARE, str(tmp_path), "gpu"]
+    first, second = (subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2))
+    for process in (first, second):
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith("gpu")
+    # One of the two is the owner, and ends after the other one.
+    for process in (first, second):
+        process.stdin.close()
+    assert (first.wait(60), second.wait(60)) == (0, 0)
+
+
+def test_threads_run_while_a_table_waits_for_the_gpu():
+    table = vm.RowTable(vm.array(np.zeros((10, 4), "f4"), devices="cuda:0"))
+    out, ids = torch.zeros(3, 4, device="cuda"), torch.zeros(3, dtype=torch.int64, device="cuda")
+    table.gather_into(out, ids)
+    torch.cuda.synchronize()
+    count, is_done = 0, threading.Event()
+
+    def work():
+        nonlocal count
+        while not is_done.is_set():
+            count += 1
+
+    torch.cuda._sleep(2_000_000_000)
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not count:
+        pass
+    before = count
+    del table
+    after = count
+    is_done.set()
+    thread.join()
+    assert after > before + 1000
+
+
+def test_the_guide_and_the_example():
+    folder = pathlib.Path(__file__).parent.parent
+    result = doctest.testfile(str(folder / "ROWS.md"), module_relative=False)
+    assert (result.failed, result.attempted > 10) == (0, True)
+    for home in ("files", "ram", "gpu"):
+        example = [sys.executable, str(folder / "examples" / "ngram_rows.py"), "--steps", "100", "--home", home]
+        subprocess.run(example, check=True)

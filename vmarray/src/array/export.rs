@@ -97,9 +97,8 @@ impl<'a> ExportedElements<'a> {
         self.pager
     }
 
-    /// Returns the number of bytes of an element.
-    pub(crate) fn stride(&self) -> usize {
-        self.stride
+    pub(crate) fn range(&self) -> &std::ops::Range<usize> {
+        &self.range
     }
 
     /// Blocks until all work that other libraries have submitted to the devices has ended.

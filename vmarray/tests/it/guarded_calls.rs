@@ -963,6 +963,7 @@ const WITHOUT_PAGES: &[&str] = &[
     "scales",
     "out_of_range",
     "cache_bytes",
+    "over",
 ];
 
 /// Each public function of arrays, views and index sets is in the tables, or among the exceptions.

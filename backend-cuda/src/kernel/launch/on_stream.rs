@@ -164,11 +164,18 @@ impl StreamLauncher for CudaDevice {
     unsafe fn call_host(&self, stream: StreamId, function: Box<dyn FnOnce() + Send>) -> Result<()> {
         const OPERATION: &str = "call_host";
         let _current = self.core.enter(OPERATION)?;
+        let (table, mut is_capturing) = (&self.core.context.driver.table, 0);
+        // SAFETY: the caller guarantees the stream; the call writes one number.
+        check(unsafe { (table.stream_is_capturing)(stream_handle(stream), &raw mut is_capturing) })
+            .map_err(|code| refusal(&self.core, OPERATION, code))?;
+        if is_capturing != 0 {
+            let error = Error::new(ErrorKind::Unsupported, OPERATION);
+            let detail = "a graph would call the host function again, and it can be called only once";
+            return Err(self.core.here(error.with_detail(detail)));
+        }
         let data = Box::into_raw(Box::new(function)).cast::<c_void>();
         // SAFETY: the caller guarantees the stream. The driver passes the box to one call of the function.
-        let enqueued = check(unsafe {
-            (self.core.context.driver.table.launch_host_func)(stream_handle(stream), call, data)
-        });
+        let enqueued = check(unsafe { (table.launch_host_func)(stream_handle(stream), call, data) });
         enqueued.map_err(|code| {
             // SAFETY: the driver has refused the call, so the box is unused.
             drop(unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) });

@@ -1306,7 +1306,8 @@ def _opened(opening: Opening, options: dict[str, Any]) -> Core:
         return _core.open(path, dtype, shape, mode == "r", options)
     offset, order = place
     is_fortran = order == "F" and len(shape) > 1
-    core = _core.over_file(path, offset, shape[::-1] if is_fortran else shape, dtype, mode, options)
+    files = [(path, offset, math.prod(shape) * np.dtype(dtype).itemsize)]
+    core = _core.over_file(files, shape[::-1] if is_fortran else shape, dtype, mode, options)
     return core.by_method("transpose", ()) if is_fortran else core
 
 

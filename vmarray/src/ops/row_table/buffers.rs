@@ -1,5 +1,7 @@
 //! Memory of the GPU that a program passes to a table: ids, rows, and the bags of a sum.
 
+use backend_api::{StreamLayout, StreamView};
+
 use super::formats::RowFormat;
 
 /// The result for an id that is not the number of a row. Negative ids are no numbers of rows.
@@ -68,16 +70,45 @@ pub struct Bags {
     pub weights: Option<u64>,
 }
 
-/// A checked list, with the views that most kernels have: ids, and the status.
-#[derive(Clone, Copy, Debug)]
+/// A view of a kernel, with the layout that the kernel is compiled for.
+pub(super) type RowView<'a> = (StreamLayout, StreamView<'a>);
+
+/// Contiguous elements: their number and start address.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RowExtent {
+    pub count: u64,
+    pub start: [u64; 1],
+}
+
+impl RowExtent {
+    pub const fn new(count: u64, start: u64) -> Self {
+        Self { count, start: [start] }
+    }
+
+    /// Returns the view of the elements, of `stride` bytes each.
+    pub const fn of(&self, stride: u64) -> RowView<'_> {
+        (StreamLayout::contiguous(stride), StreamView { count: self.count, starts: &self.start })
+    }
+}
+
+/// A checked list, with the views that most kernels have.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CheckedList {
     pub count: u64,
-    pub ids: [u64; 1],
     /// Words of an id; 0 for a list without ids, of the first `count` rows.
     pub id_words: u64,
-    /// Address of the status, and its words; 0 if ids out of range are no error.
-    pub status: [u64; 1],
-    pub status_len: u64,
+    /// The words of the ids.
+    pub ids: RowExtent,
+    /// The words of the status; none if ids out of range are no error.
+    pub status: RowExtent,
+}
+
+impl CheckedList {
+    /// Returns a part of the list.
+    pub fn part(&self, first: u64, count: u64) -> Self {
+        let start = self.ids.start[0] + 4 * first * self.id_words;
+        Self { count, ids: RowExtent::new(count * self.id_words, start), ..*self }
+    }
 }
 
 /// Returns the greatest power of two, at most 16, that divides an address.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result,
-    StreamLayout, StreamView, Transfer,
+    Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result, Transfer,
 };
 
+use super::buffers::RowExtent;
 use super::kernels::BLOCK;
 use super::launches::{RowKernel, RowLaunch, StreamCall};
 use super::order::address;
@@ -97,39 +97,34 @@ impl RowCache {
         self.sets * WAYS
     }
 
-    /// Returns for tags, uses, counts of reads, rows and counters: the number of elements and their address.
-    /// A chunk has `chunk` bytes.
-    pub fn views(&self, chunk: u64) -> [(u64, [u64; 1]); 5] {
+    /// Returns tags, uses, counts of reads, rows and counters. A chunk of a row has `chunk` bytes.
+    pub fn extents(&self, chunk: u64) -> [RowExtent; 5] {
         let tags = self.start + COUNTER_BYTES;
         let uses = tags + 4 * self.slots();
         let reads = uses + 4 * self.slots();
         let rows = reads + 4 * self.counts;
         [
-            (self.slots(), [tags]),
-            (self.slots(), [uses]),
-            (self.counts, [reads]),
-            (self.slots() * self.row_bytes / chunk, [rows]),
-            (2, [self.start]),
+            RowExtent::new(self.slots(), tags),
+            RowExtent::new(self.slots(), uses),
+            RowExtent::new(self.counts, reads),
+            RowExtent::new(self.slots() * self.row_bytes / chunk, rows),
+            RowExtent::new(2, self.start),
         ]
     }
 
     /// Counts reads. After many, enqueues kernels that halve the counts of all rows. A count that another
     /// kernel changes meanwhile may lose the change.
-    pub fn age(&self, call: StreamCall<'_>, count: u64) -> Result<()> {
+    pub fn age(&self, call: StreamCall<'_>, count: u64) -> crate::base::error::Result<()> {
         let reads = self.reads.fetch_add(count, Ordering::Relaxed) + count;
         if reads < READS_OF_SLOT * self.slots() {
             return Ok(());
         }
         self.reads.store(0, Ordering::Relaxed);
-        let [_, uses, reads, ..] = self.views(1);
-        for (count, start) in [uses, reads] {
-            call.launch(&RowLaunch {
-                kernel: RowKernel::Halve,
-                groups: count.div_ceil(BLOCK as u64),
-                layouts: &[StreamLayout::contiguous(4)],
-                views: &[StreamView { count, starts: &start }],
-                values: &[count],
-            })?;
+        let [_, uses, reads, ..] = self.extents(1);
+        for counts in [uses, reads] {
+            let groups = counts.count.div_ceil(BLOCK as u64);
+            let (views, values) = (&[counts.of(4)], &[counts.count]);
+            call.launch(&RowLaunch { kernel: RowKernel::Halve, groups, views, values })?;
         }
         Ok(())
     }

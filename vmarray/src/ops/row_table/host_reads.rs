@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
-use backend_api::{Device, HostBuffer, HostMemory, StreamId, StreamLayout, StreamView};
+use backend_api::{Device, HostBuffer, HostMemory, StreamId};
 use parking_lot::Mutex;
 
-use super::buffers::CheckedList;
+use super::buffers::{CheckedList, RowExtent};
 use super::kernels::BLOCK;
 use super::launches::{RowKernel, RowLaunch, StreamCall};
 use super::memory::no_streams;
@@ -21,6 +23,8 @@ const PIECE_BYTES: u64 = 32 << 20;
 /// Most threads that read rows, each with one read in flight, and the least rows for each.
 const THREADS: usize = 64;
 const ROWS_OF_THREAD: usize = 16;
+/// Most bytes of rows that are read ahead at once.
+const AHEAD_BYTES: usize = 4 << 20;
 
 /// Reader of rows in storage.
 pub(super) struct HostReads {
@@ -28,6 +32,9 @@ pub(super) struct HostReads {
     shared: Arc<Shared>,
     pub row_bytes: u64,
     streams: Mutex<BTreeMap<u64, Arc<Staging>>>,
+    /// Passes lists to the thread that reads rows ahead. A send fails only if the thread has panicked.
+    pub ahead: Sender<Vec<u64>>,
+    thread: Option<JoinHandle<bool>>,
 }
 
 /// Data that calls on streams share.
@@ -35,8 +42,11 @@ struct Shared {
     read: RowReader<'static>,
     rows: u64,
     scales: Vec<f32>,
+    row_bytes: usize,
     /// An error of a read, or an id out of range.
     error: Mutex<Option<Error>>,
+    /// Set by the drop of the table.
+    is_closed: AtomicBool,
 }
 
 /// Page-locked memory of a stream: ids, scales and rows of one piece of a list.
@@ -53,6 +63,13 @@ impl Staging {
 
     fn rows_at(&self) -> u64 {
         (12 * self.piece_rows).next_multiple_of(16)
+    }
+
+    /// Returns the listed ids.
+    fn ids(&self, count: usize) -> &[u64] {
+        // SAFETY: the memory has room for the ids of a piece, of which `count` are used. Only a kernel of
+        // the memory's stream writes them, and the stream runs none while a host function has the slice.
+        unsafe { std::slice::from_raw_parts(self.memory.address().as_ptr().cast::<u64>(), count) }
     }
 }
 
@@ -71,11 +88,27 @@ impl HostReads {
         rows: u64,
         row_bytes: u64,
         scales: &[f32],
-    ) -> Self {
+    ) -> Result<Self> {
         // SAFETY: only the lifetime changes; the caller guarantees it.
         let read = unsafe { std::mem::transmute::<RowReader<'_>, RowReader<'static>>(read) };
-        let shared = Arc::new(Shared { read, rows, scales: scales.to_vec(), error: Mutex::default() });
-        Self { device: Arc::clone(device), shared, row_bytes, streams: Mutex::default() }
+        let (scales, row_bytes_of) = (scales.to_vec(), row_bytes as usize);
+        let (error, is_closed) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { read, rows, scales, row_bytes: row_bytes_of, error, is_closed });
+        let (ahead, lists) = channel::<Vec<u64>>();
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("vmarray-rows".into());
+        let thread = thread.spawn(move || lists.iter().all(|ids| own.read_ahead(&ids))).map_err(|cause| {
+            let error = backend_api::Error::new(backend_api::ErrorKind::System, "rows");
+            error.with_detail(format!("cannot start a thread: {cause}"))
+        })?;
+        Ok(Self {
+            device: Arc::clone(device),
+            shared,
+            row_bytes,
+            streams: Mutex::default(),
+            ahead,
+            thread: Some(thread),
+        })
     }
 
     /// Returns the most rows of a piece.
@@ -103,23 +136,38 @@ impl HostReads {
         Ok(staging)
     }
 
-    /// Enqueues the reads of a piece of a list. `refuses` is true if ids out of range are an error.
-    pub fn read(&self, call: StreamCall<'_>, list: &CheckedList, refuses: bool) -> Result<StagedPiece> {
-        let (staging, count) = (self.staging(call.stream)?, list.count);
+    /// Enqueues the kernel that lists the ids of a piece in page-locked memory.
+    fn list_ids(&self, call: StreamCall<'_>, list: &CheckedList) -> Result<Arc<Staging>> {
+        let staging = self.staging(call.stream)?;
         call.launch(&RowLaunch {
             kernel: RowKernel::ListIds,
-            groups: count.div_ceil(BLOCK as u64),
-            layouts: &[StreamLayout::contiguous(4), StreamLayout::contiguous(8)],
-            views: &[
-                StreamView { count: count * list.id_words, starts: &list.ids },
-                StreamView { count, starts: &[staging.start] },
-            ],
-            values: &[count, list.id_words],
+            groups: list.count.div_ceil(BLOCK as u64),
+            views: &[list.ids.of(4), RowExtent::new(list.count, staging.start).of(8)],
+            values: &[list.count, list.id_words],
         })?;
+        Ok(staging)
+    }
+
+    /// Enqueues the transfer of a list to the thread that reads rows ahead.
+    pub fn prefetch(&self, call: StreamCall<'_>, list: &CheckedList) -> Result<()> {
+        let mut first = 0;
+        while first < list.count {
+            let count = self.piece_rows().min(list.count - first);
+            let staging = self.list_ids(call, &list.part(first, count))?;
+            let ahead = self.ahead.clone();
+            call.call_host(Box::new(move || drop(ahead.send(staging.ids(count as usize).to_vec()))))?;
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Enqueues the reads of a piece of a list. `refuses` is true if ids out of range are an error.
+    pub fn read(&self, call: StreamCall<'_>, list: &CheckedList, refuses: bool) -> Result<StagedPiece> {
+        let (staging, count) = (self.list_ids(call, list)?, list.count);
         let [rows, scales] = [staging.rows_at(), staging.scales_at()].map(|at| staging.start + at);
-        let (shared, row_bytes) = (Arc::clone(&self.shared), self.row_bytes as usize);
+        let shared = Arc::clone(&self.shared);
         call.call_host(Box::new(move || {
-            let filling = || shared.fill(&staging, count as usize, row_bytes, refuses);
+            let filling = || shared.fill(&staging, count as usize, refuses);
             // A panic must not unwind into the driver.
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(filling)).is_err() {
                 let error = backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "rows");
@@ -131,17 +179,25 @@ impl HostReads {
     }
 }
 
+impl Drop for HostReads {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        // The empty list wakes the thread, which uses the borrowed reader. A panic of it has been printed.
+        let _ = self.ahead.send(Vec::new());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
 impl Shared {
     /// Reads the rows of the listed ids into the staging.
-    fn fill(&self, staging: &Staging, count: usize, row_bytes: usize, refuses: bool) {
-        let start = staging.memory.address().as_ptr();
+    fn fill(&self, staging: &Staging, count: usize, refuses: bool) {
+        let (start, ids) = (staging.memory.address().as_ptr(), staging.ids(count));
         // SAFETY: the memory has room for the ids, scales and rows of a piece, of which `count` are used. The
         // stream runs no kernel during this call, and only this stream uses the memory.
-        let (ids, scales, rows) = unsafe {
+        let (scales, rows) = unsafe {
             (
-                std::slice::from_raw_parts(start.cast::<u64>(), count),
                 std::slice::from_raw_parts_mut(start.add(staging.scales_at() as usize).cast::<f32>(), count),
-                std::slice::from_raw_parts_mut(start.add(staging.rows_at() as usize), count * row_bytes),
+                std::slice::from_raw_parts_mut(start.add(staging.rows_at() as usize), count * self.row_bytes),
             )
         };
         if !self.scales.is_empty() {
@@ -149,6 +205,25 @@ impl Shared {
                 *scale = self.scales.get(*id as usize).copied().unwrap_or(1.0);
             }
         }
+        self.read_rows(ids, rows, refuses);
+    }
+
+    /// Reads rows, so that the system caches their pages. Returns false if the table is being dropped.
+    fn read_ahead(&self, ids: &[u64]) -> bool {
+        let mut rows = Vec::new();
+        for piece in ids.chunks((AHEAD_BYTES / self.row_bytes).max(1)) {
+            if self.is_closed.load(Ordering::Relaxed) {
+                return false;
+            }
+            rows.resize(piece.len() * self.row_bytes, 0);
+            self.read_rows(piece, &mut rows, false);
+        }
+        !self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Reads the row of each id, on several threads.
+    fn read_rows(&self, ids: &[u64], rows: &mut [u8], refuses: bool) {
+        let (count, row_bytes) = (ids.len(), self.row_bytes);
         let threads = (count / ROWS_OF_THREAD).clamp(1, THREADS);
         let each = 8_usize.min(count.div_ceil(threads)).max(1);
         let next = AtomicUsize::new(0);

@@ -100,11 +100,11 @@ fn clear_row<const M: usize>(out: &Shared<[u32; M]>, i: usize, chunks: usize, la
     }
 }
 
-/// Kernel function: copies or converts row `id` of the table to row `i` of the result.
+/// Kernel function: copies or converts a row, from chunk `start` of the table on, to row `i` of the result.
 #[kernel(crate = vmarray_kernel)]
 fn move_row<const N: usize, const M: usize>(
     table: &Anywhere<[u32; N]>,
-    id: usize,
+    start: usize,
     out: &Shared<[u32; M]>,
     i: usize,
     chunks: usize,
@@ -114,19 +114,21 @@ fn move_row<const N: usize, const M: usize>(
 ) {
     let mut c = lanes.0;
     while c < chunks {
-        out.set(i * chunks + c, converted::<N, M>(table[id * chunks + c], formats, scale));
+        out.set(i * chunks + c, converted::<N, M>(table[start + c], formats, scale));
         c += lanes.1;
     }
 }
 
 /// Copies or converts the rows of a list of ids: row `i` of the result is the row `ids[i]` of the table, or
-/// zeros if the id is outside. `order` is empty, or the order in which to move the rows.
+/// zeros if the id is outside. `first` is the first chunk of the rows in `table`. `order` is empty, or the
+/// order in which to move the rows.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 pub(super) fn gather_rows<const N: usize, const M: usize>(
     at: At<1>,
     count: usize,
     rows: usize,
     chunks: usize,
+    first: usize,
     shift: u32,
     formats: (u32, u32),
     id_words: u32,
@@ -144,7 +146,7 @@ pub(super) fn gather_rows<const N: usize, const M: usize>(
         let (i, id) = listed(place, count, rows, id_words, ids, order);
         if id < rows {
             let scale = scale_of(scales, id);
-            move_row::<N, M>(table, id, out, i, chunks, formats, scale, (lane, lanes));
+            move_row::<N, M>(table, first + id * chunks, out, i, chunks, formats, scale, (lane, lanes));
         } else {
             clear_row::<M>(out, i, chunks, lane, lanes);
             if lane == 0 {
@@ -162,6 +164,7 @@ pub(super) fn gather_elements<A: KernelInteger + ElementMemory, B: KernelInteger
     count: usize,
     rows: usize,
     chunks: usize,
+    first: usize,
     shift: u32,
     formats: (u32, u32),
     id_words: u32,
@@ -181,7 +184,7 @@ pub(super) fn gather_elements<A: KernelInteger + ElementMemory, B: KernelInteger
         while c < chunks {
             let mut bits = 0;
             if id < rows {
-                bits = table[id * chunks + c] as u32;
+                bits = table[first + id * chunks + c] as u32;
                 if formats.0 != RAW {
                     let number = decoded(bits, formats.0) * scale_of(scales, id);
                     bits = if B::BITS == 32 { number.to_bits() } else { half_of(number, formats.1) };
@@ -241,13 +244,14 @@ fn find_slot(
 /// B. Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", 2017), and only at its 2nd, 4th, 8th, ...
 /// read, so that few warps compete for slots with one row. Warps of any number of kernels use the cache at
 /// the same time: a warp locks a slot before it changes the row, and a reader compares the tag before and
-/// after it has read the row.
+/// after it has read the row. Without a result, the kernel only admits rows.
 #[kernel(crate = vmarray_kernel, group = BLOCK)]
 pub(super) fn gather_cached<const N: usize, const M: usize>(
     at: At<1>,
     count: usize,
     rows: usize,
     chunks: usize,
+    first: usize,
     sets: usize,
     formats: (u32, u32),
     id_words: u32,
@@ -264,19 +268,16 @@ pub(super) fn gather_cached<const N: usize, const M: usize>(
     hits: &Shared<u64>,
     states: &Group<u32, WARPS>,
 ) {
-    let (lane, warp) = (at.in_group() % 32, at.in_group() / 32);
-    let (mut first, mut found, mut all) = (at.group() * WARPS, 0, 0);
-    while first < count {
-        let is_listed = first + warp < count;
-        let (i, id) = listed(first + warp, count, rows, id_words, ids, order);
+    let (lane, warp, keeps) = (at.in_group() % 32, at.in_group() / 32, out.len() > 0);
+    let (mut place, mut found, mut all) = (at.group() * WARPS, 0, 0);
+    while place < count {
+        let is_listed = place + warp < count;
+        let (i, id) = listed(place + warp, count, rows, id_words, ids, order);
         all += if is_listed { 1 } else { 0 };
         let is_inside = id < rows;
         let (slot, state, used) = find_slot(at, id, is_inside, sets, tags, uses, reads, states);
-        let mut scale = 1.0;
-        if is_inside {
-            scale = scale_of(scales, id);
-        }
-        let mut c = if state == 1 { lane } else { chunks };
+        let scale = scale_of(scales, if is_inside { id } else { 0 });
+        let mut c = if state == 1 && keeps { lane } else { chunks };
         while c < chunks {
             out.set(i * chunks + c, converted::<N, M>(cached[slot * chunks + c], formats, scale));
             c += 32;
@@ -290,14 +291,16 @@ pub(super) fn gather_cached<const N: usize, const M: usize>(
         found += if is_hit { 1 } else { 0 };
         c = if is_inside && !is_hit { lane } else { chunks };
         while c < chunks {
-            let words = table[id * chunks + c];
+            let words = table[first + id * chunks + c];
             if state == 2 {
                 cached.set(slot * chunks + c, words);
             }
-            out.set(i * chunks + c, converted::<N, M>(words, formats, scale));
+            if keeps {
+                out.set(i * chunks + c, converted::<N, M>(words, formats, scale));
+            }
             c += 32;
         }
-        if is_listed && !is_inside {
+        if is_listed && !is_inside && keeps {
             clear_row::<M>(out, i, chunks, lane, 32);
             if lane == 0 {
                 report(status, id);
@@ -306,7 +309,7 @@ pub(super) fn gather_cached<const N: usize, const M: usize>(
         if lanes::sync(state) == 2 && lane == 0 {
             tags.release(slot, id as u32 + 1);
         }
-        first += at.groups() * WARPS;
+        place += at.groups() * WARPS;
     }
     if lane == 0 && all > 0 {
         hits.add(0, found);
@@ -331,6 +334,7 @@ pub(super) fn scatter_rows<W: KernelInteger + ElementMemory>(
     count: usize,
     rows: usize,
     chunks: usize,
+    first: usize,
     shift: u32,
     id_words: u32,
     ids: &Anywhere<u32>,
@@ -346,7 +350,7 @@ pub(super) fn scatter_rows<W: KernelInteger + ElementMemory>(
         if id < rows {
             let mut c = lane;
             while c < chunks {
-                table.set(id * chunks + c, values[i * chunks + c]);
+                table.set(first + id * chunks + c, values[i * chunks + c]);
                 c += lanes;
             }
         } else if lane == 0 {
@@ -364,6 +368,7 @@ pub(super) fn sum_rows<const N: usize, const M: usize>(
     count: usize,
     rows: usize,
     chunks: usize,
+    first: usize,
     shift: u32,
     formats: (u32, u32),
     id_words: u32,
@@ -382,7 +387,7 @@ pub(super) fn sum_rows<const N: usize, const M: usize>(
     let lane = at.in_group() % lanes;
     let bag = at.group() * at_once + (at.in_group() >> shift);
     if bag < bags {
-        let first = id_at(offsets, bag, offset_words);
+        let begin = id_at(offsets, bag, offset_words);
         let mut end = count;
         if bag + 1 < offset_count {
             end = id_at(offsets, bag + 1, offset_words).min(count);
@@ -390,11 +395,11 @@ pub(super) fn sum_rows<const N: usize, const M: usize>(
         let mut c = lane;
         while c < chunks {
             let mut sums = [0.0; 4];
-            let mut i = first;
+            let mut i = begin;
             while i < end {
                 let id = id_at(ids, i, id_words);
                 if id < rows {
-                    let words = table[id * chunks + c];
+                    let words = table[first + id * chunks + c];
                     let mut factor = scale_of(scales, id);
                     if weights.len() > 0 {
                         factor *= weights[i];

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use backend_api::{Device, Result, StreamId, StreamKernel, StreamLayout, StreamView};
+use backend_api::{Device, StreamId, StreamKernel, StreamLayout, StreamView};
 use parking_lot::RwLock;
 
+use super::buffers::RowView;
 use super::formats::RowFormat;
 use super::kernels::{
     BLOCK, clear, count_ids, gather_cached, gather_elements, gather_rows, halve, list_ids, place_ids,
     scatter_rows, start_buckets, sum_rows,
 };
 use super::memory::no_streams;
+use crate::base::error::Result;
 use crate::ops::executor::LibraryKernel;
 
 /// The operation of a kernel.
@@ -35,23 +37,19 @@ pub(super) enum RowKernel {
     Clear,
 }
 
+/// Lowers a kernel for the words of a chunk in the table and in the result.
+macro_rules! of_words {
+    ($kernel:ident, $words:expr, $([$from:literal $to:literal])*) => {
+        match $words { $([$from, $to] => LibraryKernel::of::<$kernel<$from, $to>>(),)* _ => return None }
+    };
+}
+
 impl RowKernel {
     pub fn lowered(self) -> Option<LibraryKernel> {
         Some(match self {
-            Self::Gather([1, 1]) => LibraryKernel::of::<gather_rows<1, 1>>(),
-            Self::Gather([2, 2]) => LibraryKernel::of::<gather_rows<2, 2>>(),
-            Self::Gather([4, 4]) => LibraryKernel::of::<gather_rows<4, 4>>(),
-            Self::Gather([1, 2]) => LibraryKernel::of::<gather_rows<1, 2>>(),
-            Self::Gather([1, 4]) => LibraryKernel::of::<gather_rows<1, 4>>(),
-            Self::Gather([2, 4]) => LibraryKernel::of::<gather_rows<2, 4>>(),
-            Self::Gather([4, 2]) => LibraryKernel::of::<gather_rows<4, 2>>(),
-            Self::Cached([1, 1]) => LibraryKernel::of::<gather_cached<1, 1>>(),
-            Self::Cached([2, 2]) => LibraryKernel::of::<gather_cached<2, 2>>(),
-            Self::Cached([4, 4]) => LibraryKernel::of::<gather_cached<4, 4>>(),
-            Self::Cached([1, 2]) => LibraryKernel::of::<gather_cached<1, 2>>(),
-            Self::Cached([1, 4]) => LibraryKernel::of::<gather_cached<1, 4>>(),
-            Self::Cached([2, 4]) => LibraryKernel::of::<gather_cached<2, 4>>(),
-            Self::Cached([4, 2]) => LibraryKernel::of::<gather_cached<4, 2>>(),
+            Self::Gather(words) => of_words!(gather_rows, words, [1 1] [2 2] [4 4] [1 2] [1 4] [2 4] [4 2]),
+            Self::Cached(words) => of_words!(gather_cached, words, [1 1] [2 2] [4 4] [1 2] [1 4] [2 4] [4 2]),
+            Self::Sum(words) => of_words!(sum_rows, words, [1 2] [1 4] [2 2] [2 4] [4 2] [4 4]),
             Self::ListIds => LibraryKernel::of::<list_ids>(),
             Self::Halve => LibraryKernel::of::<halve>(),
             Self::GatherElements([1, 1]) => LibraryKernel::of::<gather_elements<u8, u8>>(),
@@ -65,19 +63,11 @@ impl RowKernel {
             Self::Scatter(2) => LibraryKernel::of::<scatter_rows<u16>>(),
             Self::Scatter(4) => LibraryKernel::of::<scatter_rows<u32>>(),
             Self::Scatter(8) => LibraryKernel::of::<scatter_rows<u64>>(),
-            Self::Sum([1, 2]) => LibraryKernel::of::<sum_rows<1, 2>>(),
-            Self::Sum([1, 4]) => LibraryKernel::of::<sum_rows<1, 4>>(),
-            Self::Sum([2, 2]) => LibraryKernel::of::<sum_rows<2, 2>>(),
-            Self::Sum([2, 4]) => LibraryKernel::of::<sum_rows<2, 4>>(),
-            Self::Sum([4, 2]) => LibraryKernel::of::<sum_rows<4, 2>>(),
-            Self::Sum([4, 4]) => LibraryKernel::of::<sum_rows<4, 4>>(),
             Self::CountIds => LibraryKernel::of::<count_ids>(),
             Self::StartBuckets => LibraryKernel::of::<start_buckets>(),
             Self::PlaceIds => LibraryKernel::of::<place_ids>(),
             Self::Clear => LibraryKernel::of::<clear>(),
-            Self::Gather(_) | Self::Cached(_) | Self::GatherElements(_) | Self::Scatter(_) | Self::Sum(_) => {
-                return None;
-            }
+            Self::GatherElements(_) | Self::Scatter(_) => return None,
         })
     }
 }
@@ -98,14 +88,16 @@ pub(super) struct RowKernels {
     loaded: RwLock<BTreeMap<Key, Arc<Loaded>>>,
 }
 
+/// Most views of a kernel.
+const VIEWS_MAX: usize = 11;
+
 /// One launch.
 pub(super) struct RowLaunch<'a> {
     pub kernel: RowKernel,
     /// The number of groups.
     pub groups: u64,
-    /// The layouts of the views, if the kernel is not compiled yet.
-    pub layouts: &'a [StreamLayout],
-    pub views: &'a [StreamView<'a>],
+    /// At most [`VIEWS_MAX`].
+    pub views: &'a [RowView<'a>],
     /// The scalars, in the order of the kernel's declaration.
     pub values: &'a [u64],
 }
@@ -115,10 +107,10 @@ impl RowKernels {
         Self { device: Arc::clone(device), loaded: RwLock::default() }
     }
 
-    fn get(&self, kernel: RowKernel, layouts: &[StreamLayout]) -> Result<Arc<Loaded>> {
+    fn get(&self, kernel: RowKernel, views: &[RowView<'_>]) -> Result<Arc<Loaded>> {
         // All other properties of the layouts follow from the kernel and the table.
-        let ranges = layouts.iter().map(|layout| layout.ranges).max().unwrap_or(1);
-        let key = (kernel, ranges, layouts.iter().map(|layout| layout.page_len).max().unwrap_or(1));
+        let ranges = views.iter().map(|(layout, _)| layout.ranges).max().unwrap_or(1);
+        let key = (kernel, ranges, views.iter().map(|(layout, _)| layout.page_len).max().unwrap_or(1));
         if let Some(found) = self.loaded.read().get(&key) {
             return Ok(Arc::clone(found));
         }
@@ -127,7 +119,8 @@ impl RowKernels {
             backend_api::Error::new(backend_api::ErrorKind::Unsupported, "rows")
                 .with_detail(format!("there is no kernel {kernel:?} for these formats"))
         })?;
-        let compiled = streams.load(library.kernel(), layouts)?;
+        let layouts: Vec<StreamLayout> = views.iter().map(|(layout, _)| *layout).collect();
+        let compiled = streams.load(library.kernel(), &layouts)?;
         let loaded = Arc::new(Loaded { library, compiled });
         Ok(Arc::clone(self.loaded.write().entry(key).or_insert(loaded)))
     }
@@ -153,11 +146,14 @@ impl<'a> StreamCall<'a> {
 
     /// Enqueues a launch.
     pub fn launch(&self, launch: &RowLaunch<'_>) -> Result<()> {
-        let loaded = self.kernels.get(launch.kernel, launch.layouts)?;
+        let loaded = self.kernels.get(launch.kernel, launch.views)?;
         let items = launch.groups * BLOCK as u64;
-        let params = loaded.library.params_of(launch.values, |view| launch.views[view].count, items);
+        let mut views = [StreamView { count: 0, starts: &[] }; VIEWS_MAX];
+        views.iter_mut().zip(launch.views).for_each(|(to, (_, view))| *to = *view);
+        let views = &views[..launch.views.len()];
+        let params = loaded.library.params_of(launch.values, |view| views[view].count, items);
         // SAFETY: guaranteed by the maker of the call. The kernels compare ids with the number of rows.
-        unsafe { loaded.compiled.launch(self.stream, items, launch.views, &params) }
+        Ok(unsafe { loaded.compiled.launch(self.stream, items, views, &params) }?)
     }
 
     /// Enqueues a function of the host.
@@ -165,7 +161,7 @@ impl<'a> StreamCall<'a> {
         let device = &self.kernels.device;
         let launcher = device.stream_launcher().ok_or_else(|| no_streams(device))?;
         // SAFETY: guaranteed by the maker of the call.
-        unsafe { launcher.call_host(self.stream, function) }
+        Ok(unsafe { launcher.call_host(self.stream, function) }?)
     }
 }
 

@@ -3,10 +3,12 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use backend_api::{AddressSpace, Device, Error, ErrorKind, HostMemory, Reach, Result};
+use backend_api::{
+    AddressSpace, Device, Error, ErrorKind, HostMemory, Reach, Result, StreamLayout, StreamView,
+};
 
+use super::buffers::RowView;
 use crate::base::registered_memory::RegisteredMemory;
-use crate::engine::channel::Channel;
 use crate::engine::pager::Pager;
 
 /// The place of the rows.
@@ -32,71 +34,101 @@ pub(super) struct RowMemory {
     pub home: RowHome,
     /// Start address of each range, for kernels of the GPU.
     pub starts: Vec<u64>,
-    pub page_bytes: u64,
+    page_bytes: u64,
+    /// Bytes before the first row.
+    offset: u64,
     /// Keeps memory in RAM page-locked.
     _locked: Vec<RegisteredMemory>,
 }
 
 impl RowMemory {
-    /// Finds the memory of all elements of an array for kernels of `device`, and page-locks memory in RAM.
-    pub fn new(device: &Arc<dyn Device>, pager: &Pager) -> Result<Self> {
-        if pager.channels().iter().any(|channel| channel.device().addresses().is_none()) {
-            return Ok(Self {
-                home: RowHome::Storage,
-                starts: Vec::new(),
-                page_bytes: 0,
-                _locked: Vec::new(),
-            });
-        }
-        let (mut home, mut locked) = (RowHome::Gpu, Vec::new());
-        let mut start = |channel: &Arc<Channel>| {
-            let owner = channel.device();
-            let Some(addresses) = owner.addresses() else {
-                return Err(refused(owner, "its memory has no addresses"));
-            };
-            let (place, bytes) = (channel.slot_memory(), channel.slot_bytes());
-            let address = addresses.address(place, bytes)?;
-            match addresses.space() {
-                AddressSpace::Host => {
-                    home = RowHome::Ram;
-                    let Some(start) = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize))
-                    else {
-                        return Ok(0);
-                    };
-                    // SAFETY: the channel's memory lives as long as the array, and the table ends before the
-                    // array. Only work of this table names the registration.
-                    let range =
-                        unsafe { RegisteredMemory::new(device, start, bytes as usize, HostMemory::Pinned)? };
-                    let streams = device.stream_launcher().ok_or_else(|| no_streams(device))?;
-                    let address = streams.kernel_address(range.at(0), bytes)?;
-                    locked.push(range);
-                    Ok(address)
-                }
-                space if is_mapped(device, owner, space) => Ok(address),
-                _ => Err(refused(owner, "the GPU of the lists cannot access its memory")),
-            }
+    /// Finds the memory of the rows of an array, from the byte `offset` on, for kernels of `device`.
+    /// Page-locks memory in RAM.
+    pub fn new(device: &Arc<dyn Device>, pager: &Pager, offset: u64) -> Result<Self> {
+        let mut memory = Self {
+            home: RowHome::Storage,
+            starts: Vec::new(),
+            page_bytes: pager.page_bytes() as u64,
+            offset,
+            _locked: Vec::new(),
         };
-        let starts = pager.channels().iter().map(&mut start).collect::<Result<_>>()?;
-        Ok(Self { home, starts, page_bytes: pager.page_bytes() as u64, _locked: locked })
+        if pager.channels().iter().any(|channel| channel.device().addresses().is_none()) {
+            return Ok(memory);
+        }
+        memory.home = RowHome::Gpu;
+        for channel in pager.channels() {
+            let owner = channel.device();
+            let addresses = owner.addresses().ok_or_else(|| refused(owner))?;
+            let bytes = channel.slot_bytes();
+            let address = addresses.address(channel.slot_memory(), bytes)?;
+            let is_mapped = device.reaches(owner.info()) == Reach::Maps;
+            // SAFETY: the channel's memory lives as long as the array, and the table ends before the array.
+            unsafe { memory.add(device, owner, (addresses.space(), is_mapped), (address, bytes))? };
+        }
+        Ok(memory)
+    }
+
+    /// Uses memory that other code has allocated. Page-locks memory in RAM.
+    ///
+    /// # Safety
+    /// The memory stays allocated until this is dropped.
+    pub unsafe fn over(device: &Arc<dyn Device>, space: AddressSpace, place: (u64, u64)) -> Result<Self> {
+        let mut memory =
+            Self { home: RowHome::Gpu, starts: Vec::new(), page_bytes: 0, offset: 0, _locked: Vec::new() };
+        // SAFETY: guaranteed by the caller.
+        unsafe { memory.add(device, device, (space, false), place)? };
+        Ok(memory)
+    }
+
+    /// Adds a range of memory of the device `owner`, given by its address and length.
+    ///
+    /// # Safety
+    /// The memory stays allocated until this is dropped.
+    unsafe fn add(
+        &mut self,
+        device: &Arc<dyn Device>,
+        owner: &Arc<dyn Device>,
+        (space, is_mapped): (AddressSpace, bool),
+        (mut address, bytes): (u64, u64),
+    ) -> Result<()> {
+        if space == AddressSpace::Host {
+            self.home = RowHome::Ram;
+            let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize));
+            if let Some(start) = start.filter(|_| bytes > 0) {
+                // SAFETY: guaranteed by the caller. Only work of this table names the registration.
+                let range =
+                    unsafe { RegisteredMemory::new(device, start, bytes as usize, HostMemory::Pinned)? };
+                let streams = device.stream_launcher().ok_or_else(|| no_streams(device))?;
+                address = streams.kernel_address(range.at(0), bytes)?;
+                self._locked.push(range);
+            }
+        } else if !is_mapped && device.addresses().map(|own| own.space()) != Some(space) {
+            return Err(refused(owner));
+        }
+        self.starts.push(address);
+        Ok(())
     }
 
     /// Returns the alignment of all chunks of rows of this length: the greatest power of two, at most 16.
     pub fn align(&self, row_bytes: u64) -> u64 {
         let pages = if self.starts.len() > 1 { self.page_bytes } else { 0 };
-        let all = self.starts.iter().fold(row_bytes | pages | 16, |all, start| all | start);
+        let all = self.starts.iter().fold(row_bytes | self.offset | pages | 16, |all, start| all | start);
         1 << all.trailing_zeros()
+    }
+
+    /// Returns the view of the memory up to the end of `count` chunks, and the number of the first of them.
+    pub fn view(&self, chunk: u64, count: u64) -> (RowView<'_>, u64) {
+        let (ranges, first) = (self.starts.len(), self.offset / chunk);
+        let page_len = if ranges == 1 { 1 } else { self.page_bytes / chunk };
+        let layout = StreamLayout { page_len, ranges, ..StreamLayout::contiguous(chunk) };
+        ((layout, StreamView { count: first + count, starts: &self.starts }), first)
     }
 }
 
-fn is_mapped(device: &Arc<dyn Device>, owner: &Arc<dyn Device>, space: AddressSpace) -> bool {
-    let own = device.addresses().map(|addresses| addresses.space());
-    own == Some(space) || device.reaches(owner.info()) == Reach::Maps
-}
-
-fn refused(owner: &Arc<dyn Device>, detail: &str) -> Error {
+fn refused(owner: &Arc<dyn Device>) -> Error {
     Error::new(ErrorKind::Unsupported, "rows")
-        .with_detail(format!("{detail}, so kernels cannot read rows there"))
-        .with_advice("store the table on NVIDIA GPUs or in RAM, or copy it there")
+        .with_detail("the GPU of the lists cannot access this memory, so kernels cannot read rows there")
+        .with_advice("store the table on that GPU or in RAM, or copy it there")
         .on(owner.info())
 }
 

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, Error, ErrorKind, HostBuffer, HostMemory, Queue, Result, StreamId,
-    StreamLayout, StreamView, Transfer,
+    Commit, Device, DeviceBuffer, Error, ErrorKind, HostBuffer, HostMemory, Queue, Result, StreamId, Transfer,
 };
 use parking_lot::Mutex;
 
-use super::buffers::CheckedList;
+use super::buffers::{CheckedList, RowExtent};
 use super::kernels::{BLOCK, BUCKETS};
 use super::launches::{RowKernel, RowLaunch, StreamCall};
 
@@ -58,35 +57,37 @@ impl ListOrders {
         Ok(start)
     }
 
-    /// Enqueues kernels that put a list in order. Returns the address of the order, or `None` for short
-    /// lists.
-    pub fn order(&self, call: StreamCall<'_>, list: &CheckedList, rows: u64) -> Result<Option<u64>> {
+    /// Enqueues kernels that put a list in order. Returns the order; an empty one for short lists.
+    pub fn order(
+        &self,
+        call: StreamCall<'_>,
+        list: &CheckedList,
+        rows: u64,
+    ) -> crate::base::error::Result<RowExtent> {
         let count = list.count;
         if !(ORDERED_MIN..u64::from(u32::MAX)).contains(&count) || rows == 0 {
-            return Ok(None);
+            return Ok(RowExtent::default());
         }
-        let counts = self.memory(call.stream, count)?;
-        let order = counts + COUNT_BYTES;
+        let memory = self.memory(call.stream, count)?;
+        let (counts, order) =
+            (RowExtent::new(BUCKETS as u64, memory), RowExtent::new(count, memory + COUNT_BYTES));
         // The buckets are the upper bits of the ids.
         let bits_of_id = (rows - 1).checked_ilog2().map_or(0, |log| log + 1);
         let bits = u64::from(bits_of_id.saturating_sub(BUCKETS.ilog2()));
-        let word = StreamLayout::contiguous(4);
-        let ids = StreamView { count: count * list.id_words, starts: &list.ids };
-        let counts = StreamView { count: BUCKETS as u64, starts: &[counts] };
-        let places = StreamView { count, starts: &[order] };
+        let views = [list.ids.of(4), counts.of(4), order.of(4)];
         let groups = count.div_ceil(BLOCK as u64);
         let values = &[count, rows, bits, list.id_words][..];
         let launches = [
-            (RowKernel::Clear, (BUCKETS / BLOCK) as u64, &[counts][..], &[BUCKETS as u64][..]),
-            (RowKernel::CountIds, groups, &[ids, counts], values),
-            (RowKernel::StartBuckets, 1, &[counts], &[]),
-            (RowKernel::PlaceIds, groups, &[ids, counts, places], values),
+            (RowKernel::Clear, (BUCKETS / BLOCK) as u64, &views[1..2], &[BUCKETS as u64][..]),
+            (RowKernel::CountIds, groups, &views[..2], values),
+            (RowKernel::StartBuckets, 1, &views[1..2], &[]),
+            (RowKernel::PlaceIds, groups, &views, values),
         ];
         // A bucket's number is below `BUCKETS`, and a place below `count`.
         for (kernel, groups, views, values) in launches {
-            call.launch(&RowLaunch { kernel, groups, layouts: &[word; 3][..views.len()], views, values })?;
+            call.launch(&RowLaunch { kernel, groups, views, values })?;
         }
-        Ok(Some(order))
+        Ok(order)
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{Device, DeviceBuffer, HostBuffer, StreamId, StreamLayout, StreamView};
+use backend_api::{Device, DeviceBuffer, HostBuffer, StreamId};
 
-use super::buffers::{Bags, CheckedList, IdBuffer, RowBuffer, alignment};
+use super::buffers::{Bags, CheckedList, IdBuffer, RowBuffer, RowExtent, RowView, alignment};
 use super::cache::{RowCache, RowCacheStats};
 use super::formats::RowFormat;
 use super::host_reads::HostReads;
@@ -21,7 +21,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// Each call enqueues its work on a stream of the program, and returns at once. The work starts after earlier
 /// work of the stream, and later work of the stream starts after it. The first calls compile kernels and
 /// allocate memory. Later calls with lists that are not longer neither block nor allocate, and can be
-/// captured in a CUDA graph.
+/// captured in a CUDA graph, unless the rows are in storage.
 ///
 /// Rows in the memory of the GPU are read there. Rows in RAM are page-locked, and kernels read them over the
 /// bus: kernels first distribute a long list into buckets of neighbouring rows, because the GPU translates
@@ -38,7 +38,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// /// Reads 1000 rows; `ids` and `out` are addresses of 1000 `i64` and of 64 000 numbers of 16 bits.
 /// fn read_rows(gpu: &Arc<AnyDevice>, ids: u64, out: u64) -> Result<(), vmarray::Error> {
 ///     let mut array = VirtualArray::<f32>::builder(1 << 20).devices([gpu.clone()]).build()?;
-///     let table = array.rows(64)?.format(RowFormat::F32).build(gpu)?;
+///     let table = array.rows(.., 64)?.format(RowFormat::F32).build(gpu)?;
 ///     let ids = IdBuffer { address: ids, count: 1000, bytes: 8 };
 ///     let out = RowBuffer { address: out, format: RowFormat::Bf16 };
 ///     // SAFETY: the memory is on the GPU, and only the default stream uses it until the work is done.
@@ -60,7 +60,8 @@ pub struct RowTable<'a> {
     /// Page-locked: 1 if an id was out of range, and the id.
     pub(super) status: HostBuffer<dyn Device>,
     pub(super) status_address: Option<u64>,
-    pub(super) elements: ExportedElements<'a>,
+    /// None for rows in memory of other code.
+    pub(super) elements: Option<ExportedElements<'a>>,
 }
 
 impl fmt::Debug for RowTable<'_> {
@@ -204,8 +205,55 @@ impl RowTable<'_> {
         let call = unsafe { StreamCall::new(&self.kernels, stream) };
         match &self.host_reads {
             Some(reads) => self.gather_stored(call, reads, out, &list),
-            None => self.gather(call, out, &list),
+            None => self.gather(call, &list, RowExtent::new(list.count, out.address), out.format),
         }
+    }
+
+    /// Starts to bring rows closer that a later [`gather_into`](Self::gather_into) reads, and returns at
+    /// once. For rows in storage, a thread reads them after the stream's earlier work, so the system caches
+    /// them in RAM; later work of the stream does not wait for this thread. For a table with a cache, a
+    /// kernel admits rows as a gather does. For other tables the call has no effect.
+    ///
+    /// ```
+    /// use vmarray::rows::{IdBuffer, RowTable, StreamId};
+    /// /// # Safety
+    /// /// As for `prefetch`.
+    /// unsafe fn announce(table: &RowTable<'_>, next: IdBuffer) -> Result<(), vmarray::Error> {
+    ///     // SAFETY: guaranteed by the caller.
+    ///     unsafe { table.prefetch(next, StreamId(0)) }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`gather_into`](Self::gather_into). An error of a read is an error of a later call.
+    ///
+    /// # Safety
+    /// The requirements of [`gather_into`](Self::gather_into) for the ids.
+    pub unsafe fn prefetch(&self, ids: IdBuffer, stream: StreamId) -> Result<()> {
+        self.check()?;
+        let list = self.list(ids)?;
+        // SAFETY: guaranteed by the caller; as in `gather_into`.
+        let call = unsafe { StreamCall::new(&self.kernels, stream) };
+        match &self.host_reads {
+            _ if list.count == 0 => Ok(()),
+            Some(reads) => reads.prefetch(call, &list),
+            None if self.cache.is_none() => Ok(()),
+            None if self.scales.is_some() => self.gather(call, &list, RowExtent::default(), RowFormat::F32),
+            None => self.gather(call, &list, RowExtent::default(), self.format),
+        }
+    }
+
+    /// Starts to read rows in storage, as [`prefetch`](Self::prefetch) does, for ids in RAM. Has no effect
+    /// for rows in other homes, and for ids without a row.
+    ///
+    /// ```
+    /// use vmarray::rows::RowTable;
+    /// fn announce(table: &RowTable<'_>, next_batch: &[u64]) {
+    ///     table.prefetch_rows(next_batch);
+    /// }
+    /// ```
+    pub fn prefetch_rows(&self, ids: &[u64]) {
+        self.host_reads.iter().for_each(|reads| drop(reads.ahead.send(ids.to_vec())));
     }
 
     /// Writes rows: the row with number `ids[i]` becomes row `i` of `values`. The call skips ids without a
@@ -232,7 +280,7 @@ impl RowTable<'_> {
     /// other work reads or writes these rows until this work is done.
     pub unsafe fn scatter_from(&self, values: RowBuffer, ids: IdBuffer, stream: StreamId) -> Result<()> {
         self.check()?;
-        self.elements.pager().expect_writable()?;
+        self.elements.as_ref().ok_or_else(read_only)?.pager().expect_writable()?;
         self.expect_mapped()?;
         let list = self.list(ids)?;
         let bytes = self.row_len as u64 * self.format.bytes() as u64;
@@ -249,27 +297,16 @@ impl RowTable<'_> {
             chunks: bytes / word,
             formats: [0; 2],
         };
-        let count = ids.count as u64;
         // SAFETY: as in `gather_into`; the caller guarantees that no other work uses the written rows.
         let call = unsafe { StreamCall::new(&self.kernels, stream) };
+        let ((table, first), from) =
+            (self.table_view(&shape), RowExtent::new(list.count * shape.chunks, values.address));
         call.launch(&RowLaunch {
             kernel: shape.kernel,
-            groups: shape.groups(count),
-            layouts: &[
-                StreamLayout::contiguous(4),
-                StreamLayout::contiguous(word),
-                self.table_layout(word),
-                StreamLayout::contiguous(8),
-            ],
-            views: &[
-                StreamView { count: count * list.id_words, starts: &list.ids },
-                StreamView { count: count * shape.chunks, starts: &[values.address] },
-                StreamView { count: self.rows as u64 * shape.chunks, starts: &self.memory.starts },
-                StreamView { count: list.status_len, starts: &list.status },
-            ],
-            values: &[count, self.rows as u64, shape.chunks, shape.shift(), list.id_words],
-        })?;
-        Ok(())
+            groups: shape.groups(list.count),
+            views: &[list.ids.of(4), from.of(word), table, list.status.of(8)],
+            values: &[list.count, self.rows as u64, shape.chunks, first, shape.shift(), list.id_words],
+        })
     }
 
     /// Adds up rows: row `b` of `out` becomes the sum of the rows of bag `b`, each times its weight. Sums are
@@ -310,46 +347,40 @@ impl RowTable<'_> {
         if bags_len == 0 {
             return Ok(());
         }
-        let (count, scales) = (ids.count as u64, self.scales_view()?);
-        let weights = bags.weights.map_or((0, 0), |address| (address, count));
-        let word = StreamLayout::contiguous(4);
+        let scales = self.scales_extent()?;
+        let weights =
+            bags.weights.map_or(RowExtent::default(), |address| RowExtent::new(list.count, address));
+        let (table, first) = self.table_view(&shape);
+        let out = RowExtent::new(bags_len * shape.chunks, out.address);
+        let [from, to] = shape.formats;
         // SAFETY: as in `gather_into`. Kernels limit offsets to the length of the list.
         let call = unsafe { StreamCall::new(&self.kernels, stream) };
         call.launch(&RowLaunch {
             kernel: RowKernel::Sum(words),
             groups: shape.groups(bags_len),
-            layouts: &[
-                word,
-                word,
-                word,
-                self.table_layout(shape.strides[0]),
-                word,
-                StreamLayout::contiguous(shape.strides[1]),
-                StreamLayout::contiguous(8),
-            ],
             views: &[
-                StreamView { count: count * list.id_words, starts: &list.ids },
-                StreamView { count: bags.offsets.count as u64 * offsets.id_words, starts: &offsets.ids },
-                StreamView { count: weights.1, starts: &[weights.0] },
-                StreamView { count: self.rows as u64 * shape.chunks, starts: &self.memory.starts },
-                StreamView { count: scales.1, starts: &[scales.0] },
-                StreamView { count: bags_len * shape.chunks, starts: &[out.address] },
-                StreamView { count: list.status_len, starts: &list.status },
+                list.ids.of(4),
+                offsets.ids.of(4),
+                weights.of(4),
+                table,
+                scales.of(4),
+                out.of(shape.strides[1]),
+                list.status.of(8),
             ],
             values: &[
-                count,
+                list.count,
                 self.rows as u64,
                 shape.chunks,
+                first,
                 shape.shift(),
-                shape.formats[0],
-                shape.formats[1],
+                from,
+                to,
                 list.id_words,
                 bags_len,
                 offsets.id_words,
-                bags.offsets.count as u64,
+                offsets.count,
             ],
-        })?;
-        Ok(())
+        })
     }
 
     /// Returns an error if kernels cannot access the rows.
@@ -363,28 +394,26 @@ impl RowTable<'_> {
         Err(error.on(self.device.info()).into())
     }
 
-    fn list(&self, ids: IdBuffer) -> Result<CheckedList> {
+    pub(super) fn list(&self, ids: IdBuffer) -> Result<CheckedList> {
         if !matches!(ids.bytes, 4 | 8) || !ids.address.is_multiple_of(ids.bytes as u64) {
             let detail = format!("ids of {} bytes at address {:#x}", ids.bytes, ids.address);
             let error = backend_api::Error::new(backend_api::ErrorKind::InvalidArgument, "rows");
             return Err(error.with_detail(detail).with_advice("use aligned ids of 4 or 8 bytes").into());
         }
-        let (status, status_len) = self.status_address.map_or((0, 0), |address| (address, 2));
-        let id_words = ids.bytes as u64 / 4;
-        let count = ids.count as u64;
-        Ok(CheckedList { count, ids: [ids.address], id_words, status: [status], status_len })
+        let status = self.status_address.map_or(RowExtent::default(), |address| RowExtent::new(2, address));
+        let (count, id_words) = (ids.count as u64, ids.bytes as u64 / 4);
+        Ok(CheckedList { count, id_words, ids: RowExtent::new(count * id_words, ids.address), status })
     }
 
-    /// Returns the address and the number of the scales.
-    pub(super) fn scales_view(&self) -> Result<(u64, u64)> {
-        let Some(scales) = &self.scales else { return Ok((0, 0)) };
-        Ok((order::address(&self.device, scales)?, self.rows as u64))
+    /// Returns the scales; none if the table has none.
+    pub(super) fn scales_extent(&self) -> Result<RowExtent> {
+        let Some(scales) = &self.scales else { return Ok(RowExtent::default()) };
+        Ok(RowExtent::new(self.rows as u64, order::address(&self.device, scales)?))
     }
 
-    pub(super) fn table_layout(&self, chunk: u64) -> StreamLayout {
-        let (page_len, ranges) = (self.memory.page_bytes / chunk, self.memory.starts.len());
-        let page_len = if ranges == 1 { 1 } else { page_len };
-        StreamLayout { page_len, ranges, ..StreamLayout::contiguous(chunk) }
+    /// Returns the view of the rows in chunks, and the number of the first row's first chunk.
+    pub(super) fn table_view(&self, shape: &RowShape) -> (RowView<'_>, u64) {
+        self.memory.view(shape.strides[0], self.rows as u64 * shape.chunks)
     }
 
     pub(super) fn unsupported(&self, to: RowFormat) -> Error {
@@ -394,6 +423,11 @@ impl RowTable<'_> {
             .on(self.device.info())
             .into()
     }
+}
+
+fn read_only() -> Error {
+    let error = backend_api::Error::new(backend_api::ErrorKind::ReadOnly, "rows");
+    error.with_detail("the table only reads memory of other code").into()
 }
 
 impl Drop for RowTable<'_> {
