@@ -62,7 +62,9 @@ class _Memory:
         self._address = shown["data"][0]
         #: The number of the GPU, if the package names it as CuPy does.
         self._ordinal = getattr(getattr(values, "device", None), "id", None)
-        self._is_contiguous = shown.get("strides") is None or prod(self.shape) <= 1
+        strides, extents = shown.get("strides"), self.shape[1:]
+        dense = tuple(prod(extents[axis:]) * self.dtype.itemsize for axis in range(len(self.shape)))
+        self._is_contiguous = strides is None or tuple(strides) == dense or prod(self.shape) <= 1
 
     def data_ptr(self) -> int:
         return int(self._address)

@@ -10,7 +10,6 @@ import mmap
 import os
 import stat
 import sys
-import tempfile
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 #: Bytes before the rows: a JSON text, which a process writes after all rows, and zeros.
 _HEAD = 4096
-#: The folder for files in RAM; other systems use the folder for temporary files.
-_BASE = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+#: The folder for files in RAM. A driver cannot page-lock mapped pages of files on a drive.
+_BASE = "/dev/shm"
 
 
 class SharedRows:
