@@ -113,8 +113,8 @@ def sharing(tmp_path, monkeypatch):
 
     yield start
     for process in started:
-        process.kill()
-        process.wait()
+        with process:
+            process.kill()
 
 
 def file_of(tmp_path):

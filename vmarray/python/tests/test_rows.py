@@ -415,8 +415,8 @@ def test_processes_share_rows(home, memory_folder):
         assert again.returncode == 0
     finally:
         for process in started:
-            process.kill()
-            process.wait()
+            with process:
+                process.kill()
 
 
 def test_an_owner_waits_for_other_processes(memory_folder):
@@ -424,14 +424,15 @@ def test_an_owner_waits_for_other_processes(memory_folder):
     np.save(tmp_path / "rows.npy", np.arange(64_000).reshape(1000, 64))
     command = [sys.executable, "-c", SHARE, str(tmp_path), "gpu"]
     first, second = (subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2))
-    for process in (first, second):
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline().startswith("gpu")
-    # One of the two is the owner, and ends after the other one.
-    for process in (first, second):
-        process.stdin.close()
-    assert (first.wait(60), second.wait(60)) == (0, 0)
+    with first, second:
+        for process in (first, second):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline().startswith("gpu")
+        # One of the two is the owner, and ends after the other one.
+        for process in (first, second):
+            process.stdin.close()
+        assert (first.wait(60), second.wait(60)) == (0, 0)
 
 
 def test_threads_run_while_a_table_waits_for_the_gpu():

@@ -430,7 +430,7 @@ const WRITES: &[Operation] = &[
     }),
     ("rows", |p| {
         let mut own = p.copy(std::slice::from_ref(&DEVICE), Placement::Equal, false)?;
-        own.rows(3).map(drop).or_else(|error| match error.kind() {
+        own.rows(.., 3).map(drop).or_else(|error| match error.kind() {
             ErrorKind::WouldDeadlock { .. } => Err(error),
             _ => Ok(()),
         })?;
