@@ -31,7 +31,6 @@ const BY_PATH: [(&str, &[&str], Check); 7] = [
         "servers",
         &[
             "vmarray/formats/servers",
-            "vmarray/formats/Cargo.toml",
             "vmarray/formats/src/zarr/location.rs",
             "vmarray/formats/src/zarr/objects.rs",
         ],

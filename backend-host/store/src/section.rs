@@ -126,11 +126,33 @@ impl FileSection {
         let parts = vec![FilePart { disk, path, offset, start: 0 }];
         let mut section = Self { parts, bytes, page_bytes: PAGE_BYTES, access, changes: None };
         if access == FileAccess::CopyOnWrite {
-            let changes = Changes::create(bytes, PAGE_BYTES);
-            section.changes =
-                Some(changes.map_err(|cause| refused("create", &std::env::temp_dir(), &cause))?);
+            section.changes = Some(Changes::create(bytes, PAGE_BYTES)?);
         }
         Ok(section)
+    }
+
+    /// Creates a section of `bytes` zeroes in a temporary file without a name, in the system's folder for
+    /// such files. The file takes space on the disk when it is written, and disappears with the section.
+    ///
+    /// ```
+    /// use vmarray_store::{Backing, FileSection};
+    /// let section = FileSection::temporary(100)?.with_page_bytes(64);
+    /// section.write_page(1, &[7; 64]).unwrap();
+    /// let mut page = [1; 64];
+    /// section.read_page(1, &mut page).unwrap();
+    /// assert_eq!((&page[..36], &page[36..]), (&[7; 36][..], &[0; 28][..]));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`System`](ErrorKind::System) if the folder is missing or read only. The environment variable `TMPDIR`
+    /// selects another folder on Unix.
+    pub fn temporary(bytes: u64) -> Result<Self> {
+        let disk = temporary_file(bytes)?;
+        let path = std::env::temp_dir().join("temporary file");
+        let parts = vec![FilePart { disk, path, offset: 0, start: 0 }];
+        let access = FileAccess::CopyOnWrite;
+        Ok(Self { parts, bytes, page_bytes: PAGE_BYTES, access, changes: None })
     }
 
     /// Joins sections that are open for reading, such as the shards of a table, to one section: the bytes of
@@ -315,6 +337,23 @@ pub(crate) fn shortened(cause: io::Error) -> io::Error {
     }
 }
 
+/// Creates a sparse file without a name in the system's folder for temporary files.
+fn temporary_file(bytes: u64) -> Result<FileDisk> {
+    let path = std::env::temp_dir().join(private_dir::random_name());
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let create = || {
+        let file: File = options.open(&path)?;
+        let made = file.set_len(bytes);
+        // Other systems keep the name until the system removes temporary files.
+        let removed = if cfg!(unix) { std::fs::remove_file(&path) } else { Ok(()) };
+        made.and(removed).map(|()| FileDisk::new(file, &path))
+    };
+    create().map_err(|cause| refused("create", &std::env::temp_dir(), &cause))
+}
+
 /// The changed pages of a section that does not write to its file: a sparse file without a name, with the
 /// pages at their offsets in the section.
 #[derive(Debug)]
@@ -328,18 +367,8 @@ struct Changes {
 }
 
 impl Changes {
-    fn create(bytes: u64, page_bytes: usize) -> io::Result<Self> {
-        let path = std::env::temp_dir().join(private_dir::random_name());
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file: File = options.open(&path)?;
-        let made = file.set_len(bytes);
-        // Other systems keep the name until the system removes temporary files.
-        let removed = if cfg!(unix) { std::fs::remove_file(&path) } else { Ok(()) };
-        made.and(removed)?;
-        let (file, pages) = (FileDisk::new(file, &path), Self::bits(bytes, page_bytes));
+    fn create(bytes: u64, page_bytes: usize) -> Result<Self> {
+        let (file, pages) = (temporary_file(bytes)?, Self::bits(bytes, page_bytes));
         Ok(Self { file, page_bytes, pages, copying: Mutex::new(()) })
     }
 

@@ -159,7 +159,10 @@ impl Handle {
         place: &Place,
     ) -> Arc<Self> {
         let is_at_home = matches!(place, Place::Home(_) | Place::Files(..));
-        let is_in_ram = matches!(place, Place::Memory) && options.are_in_ram();
+        // Long results of arrays in files are in temporary files.
+        let is_in_files =
+            || elements.items().is_none() && elements.footprint().is_ok_and(|bytes| bytes.file_bytes > 0);
+        let is_in_ram = matches!(place, Place::Memory) && options.are_in_ram() && !is_in_files();
         let is_returned = is_in_ram && begins_in_ram(elements.len() * unit.bytes(), &options);
         let state = Mutex::new(State::Open(Arc::new(Owned::new(elements))));
         let options = Options { max_len: None, page_bytes: None, ..options };

@@ -104,8 +104,13 @@ where
 
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>> {
         let array: &dyn Any = &self.array;
-        let Some(numbers) = array.downcast_ref::<VirtualArray<u64>>() else { return Ok(None) };
-        numbers.group_by(range, Field::<u64, u64>::whole()).map(Some)
+        if let Some(numbers) = array.downcast_ref::<VirtualArray<u64>>() {
+            return numbers.group_by(range, Field::<u64, u64>::whole()).map(Some);
+        }
+        let Some(numbers) = array.downcast_ref::<VirtualArray<i64>>() else { return Ok(None) };
+        // Unsigned numbers in the same order.
+        let keys = Field::<i64, i64>::whole().cast::<u64>() + (1 << 63);
+        numbers.group_by(range, keys).map(Some)
     }
 
     fn by_group(
@@ -341,7 +346,7 @@ struct Grouped {
     beside: View,
 }
 
-/// Groups items by equal 64-bit numbers; `None` unless they are ``uint64``.
+/// Groups items by equal 64-bit numbers; `None` unless they are ``uint64`` or ``int64``.
 #[pyfunction]
 fn grouped(py: Python<'_>, of: &Core) -> PyResult<Option<Grouped>> {
     let answer = asked(py, of, |ordered, range| ordered.grouped(range))?;
@@ -371,6 +376,12 @@ impl Grouped {
         self.beside.handle.open()?;
         let order = run_with_progress(py, self.beside.geometry.bytes(), || Ok(self.groups.order()?))?;
         self.copied(py, order)
+    }
+
+    /// Returns the number of each group's key.
+    fn keys(&self, py: Python<'_>) -> PyResult<Core> {
+        self.beside.handle.open()?;
+        self.copied(py, self.groups.keys())
     }
 
     /// Returns the start of each group in `order`, followed by the end of the last group.

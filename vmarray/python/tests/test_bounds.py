@@ -1,7 +1,5 @@
 """Memory of a process that works on files larger than the cache: at most the cache, 64 MiB and the result.
 
-Sorts, `unique` and `group_by` are missing: they copy the items to RAM.
-
 ``VMARRAY_BOUNDS_MIB=4096 VMARRAY_BOUNDS_CACHE_MIB=64`` runs the test with files of 4 GiB.
 """
 
@@ -89,6 +87,19 @@ def _work(folder):
     with _Watch("slices"):
         for start in range(0, len(a), 1 << 18):
             np.asarray(a[start : start + (1 << 18)])
+    with _Watch("sort"):
+        b[:] = a
+        b.sort()
+    half, part = a[: len(a) // 2], a[: len(a) // 8]
+    with _Watch("argsort"):
+        order = vm.argsort(half)
+    assert order.nbytes > CACHE and not np.diff(half[np.asarray(order[-1000:])]).any()
+    with _Watch("unique"):
+        assert np.array_equal(vm.unique(half), np.arange(1000))
+    with _Watch("groups"):
+        groups = vm.group_by(part)
+        assert part.nbytes > CACHE and int(groups.counts.sum()) == len(part)
+        assert int(groups.sum(b[: len(part)]).sum()) == int(b[: len(part)].sum())
     try:
         import zarr  # noqa: F401
     except ImportError:

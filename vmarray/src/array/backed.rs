@@ -12,7 +12,6 @@ use crate::base::element::{self, Element};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::page::state::HOME;
 use crate::engine::pager::KeptLength;
-use crate::setup::any::AnyDevice;
 use crate::setup::inherited;
 
 impl<T: Element, D: Device> Builder<T, D> {
@@ -70,6 +69,11 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn build_over(self, backing: impl Backing) -> Result<VirtualArray<T>> {
+        self.over(backing)
+    }
+
+    /// Builds an array as [`build_over`](Self::build_over), with any device type as parameter.
+    pub(crate) fn over<E: Device>(self, backing: impl Backing) -> Result<VirtualArray<T, E>> {
         inherited::expect_own_process("build")?;
         let mismatch = |what, stored: String, asked: String| ErrorKind::FileMismatch {
             path: backing.name(),
@@ -112,7 +116,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             pairs: None,
             is_exclusive: true,
         };
-        let array = Builder::<T, AnyDevice>::build_on(self.settings, homes, |pager| {
+        let array = Builder::<T, E>::build_on(self.settings, homes, |pager| {
             (0..pages).for_each(|page| pager.table().entry(page).begin_with(HOME));
             pager.keep(is_read_only, KeptLength::None);
         })?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use backend_api::{Device, HostMemory, readable_bytes};
+use backend_api::{Device, DeviceKind, HostMemory, readable_bytes};
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
@@ -23,6 +23,8 @@ use crate::base::element::Element;
 pub struct Footprint {
     /// Device memory of all channels (shares of devices), in bytes.
     pub device_bytes: u64,
+    /// The part of `device_bytes` that is in files, such as the temporary file of a long result.
+    pub file_bytes: u64,
     /// RAM allocated by the cache so far, in bytes.
     pub cache_bytes: usize,
     /// Maximum RAM of the cache, in bytes. At most [`Builder::cache_bytes`](crate::Builder::cache_bytes), but
@@ -72,6 +74,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pager = self.pager();
         let mut footprint = Footprint {
             device_bytes: 0,
+            file_bytes: 0,
             cache_bytes: 0,
             cache_max_bytes: 0,
             staging_bytes: 0,
@@ -81,6 +84,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         for channel in pager.channels() {
             let (bytes, max_bytes, kind) = channel.cache_memory();
             footprint.device_bytes += channel.slot_bytes();
+            if channel.device().info().kind == DeviceKind::File {
+                footprint.file_bytes += channel.slot_bytes();
+            }
             footprint.cache_bytes += bytes;
             footprint.cache_max_bytes += max_bytes;
             footprint.staging_bytes += channel.staging_bytes();

@@ -112,8 +112,8 @@ pub(crate) use places::{DevicePlace, HostPlace, ProgramMemory, SlotMemory, compa
 pub(crate) use queue_barriers::HomeQueues;
 use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
+pub(crate) use staging::Stage;
 use staging::Stages;
-pub(crate) use staging::{Stage, stage_pages};
 use transfers::{FailedLoad, FetchUnderWay, WriteBack};
 use victims::DropBehind;
 pub(crate) use victims::Victim;

@@ -122,7 +122,8 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
 
     fn array_like<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
         let devices: Vec<_> = self.pager().channels().iter().map(|channel| channel.device()).collect();
-        array_like(&devices, self.page_len(), len)
+        let cache_bytes = self.pager().frames() as usize * self.pager().page_bytes();
+        array_like(&devices, self.page_len(), len, cache_bytes / 2)
     }
 
     fn as_array(&self) -> Option<&Self> {

@@ -4,6 +4,7 @@
 //! The operations use the sorts of [`sort`](super::sort) and kernels of their own, on the devices of the
 //! view.
 
+mod by_blocks;
 mod groups;
 mod in_ram;
 mod key_codes;
@@ -40,10 +41,13 @@ pub(crate) type Alike<'a, V, T = <V as View<'a>>::Element> =
 /// Queries about the order of elements, for linear views (not boxes). `use vmarray::prelude::*` brings the
 /// trait into scope.
 ///
-/// Results are new arrays on the devices of the view, with the same page length. If the elements of the view
-/// are in files, the results are in RAM. Indices have the type `u64`. An operation allocates temporary device
-/// memory: for each element 4 bytes (8 from 2^32 elements on), plus the length of its keys. A sort needs
-/// twice as much. If other threads write to the view meanwhile, the result is unspecified.
+/// Results are new arrays on the devices of the view, with the same page length. Indices have the type `u64`.
+/// An operation allocates temporary device memory: for each element 4 bytes (8 from 2^32 elements on), plus
+/// the length of its keys. A sort needs twice as much. If other threads write to the view meanwhile, the
+/// result is unspecified.
+///
+/// If the elements are in files, temporary data and results longer than half of the array's cache are in
+/// temporary files, in the folder of [`std::env::temp_dir`]; the process takes some 64 MiB of RAM.
 ///
 /// Floats are in the order of [`f64::total_cmp`], and are equal if their bits are equal: `-0.0` comes before
 /// `0.0`, and is a different key.

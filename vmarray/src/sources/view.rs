@@ -111,7 +111,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
 
     fn array_like<U: Element>(&self, len: usize, _: Internal) -> Result<VirtualArray<U, D>> {
         let devices: Vec<_> = self.core.channels.iter().map(|channel| channel.device()).collect();
-        array_like(&devices, self.page_len(), len)
+        array_like(&devices, self.page_len(), len, usize::MAX)
     }
 }
 

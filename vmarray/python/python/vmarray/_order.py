@@ -3,6 +3,7 @@ all other cases in RAM, which must hold a line of items along the axis."""
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ def _as_key(array: Array) -> Array:
 
 def _places(core: Any) -> Array:
     """Converts indices from devices to NumPy's dtype of indices."""
-    return Array._of(core).astype(np.intp)
+    return Array._of(core).view(np.intp)
 
 
 def _flat(array: Any) -> Array:
@@ -249,21 +250,24 @@ class Groups:
         keys = _array.asarray(keys)
         if keys.ndim != 1:
             raise ValueError(f"keys must have one axis, not {keys.ndim}")
-        # Map the keys to unsigned 64-bit numbers in the order of the keys, because devices group only such numbers.
+        # Map the keys to 64-bit numbers in the order of the keys, because devices group only such numbers.
         if keys.dtype.kind in "bu":
-            numbers = keys.astype(np.uint64)
+            numbers = keys.astype(np.uint64, copy=False)
         elif keys.dtype.kind == "i" and keys.dtype.isnative:
-            numbers = (keys.astype(np.int64) ^ np.int64(-(2**63))).astype(np.uint64)
+            numbers = keys.astype(np.int64, copy=False)
         else:
-            numbers = _uniques(keys, False, True, False).inverse_indices.astype(np.uint64)
+            uniques = _uniques(keys, False, True, False)
+            numbers = uniques.inverse_indices.astype(np.uint64)
         self._len, self._grouped = len(keys), _core.grouped(numbers._core)
-        order, starts = self._grouped.order(), self._grouped.starts()
-        #: The indices of items, group by group.
-        self.order: Array = _places(order)
         #: Where in `order` each group begins, and where the last one ends.
-        self.starts: Array = _places(starts)
+        self.starts: Array = _places(self._grouped.starts())
+        of_groups = Array._of(self._grouped.keys())
+        if numbers.dtype.kind == "i":
+            of_groups = (of_groups ^ np.uint64(2**63)).astype(np.int64)
+        elif keys.dtype.kind not in "bu":
+            of_groups = uniques.values
         #: The key of each group.
-        self.keys: Array = take(keys, take(Array._of(order), self.starts[:-1]))
+        self.keys: Array = of_groups.astype(keys.dtype, copy=False)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -271,13 +275,18 @@ class Groups:
     def __repr__(self) -> str:
         return f"<vmarray.Groups of {self._len} items, {len(self)} keys of dtype {self.keys.dtype}>"
 
+    @functools.cached_property
+    def order(self) -> Array:
+        """The indices of items, group by group. The first access copies them to an array."""
+        return _places(self._grouped.order())
+
     @property
     def counts(self) -> Array:
         """Number of items in each group."""
         return self.starts[1:] - self.starts[:-1]
 
     def _reduced(self, values: Any, what: str, ufunc: np.ufunc) -> Array:
-        values = _array.asarray(values, **_array._options_like(self.order))
+        values = _array.asarray(values, **_array._options_like(self.starts))
         if values.shape != (self._len,):
             raise ValueError(f"values must have the shape {(self._len,)} of the keys, not {values.shape}")
         if what != "sum" and values.dtype.kind == "f":
@@ -292,7 +301,7 @@ class Groups:
         # Reduce groups by NumPy, so RAM must hold the items of each group.
         kind = ufunc.reduce(np.empty(1, values.dtype)).dtype
         result, starts, first = (
-            _array._result((len(self),), kind, **_array._options_like(self.order)),
+            _array._result((len(self),), kind, **_array._options_like(self.starts)),
             np.asarray(self.starts),
             0,
         )

@@ -1,6 +1,7 @@
 //! Staging buffers: pinned memory between pages' home slots (in device memory) and the program's memory, for
 //! long copies that bypass the cache.
 
+use backend_api::DeviceKind;
 use parking_lot::Mutex;
 
 use super::waiting::spin_while;
@@ -10,14 +11,11 @@ use crate::engine::event_count::EventCount;
 /// Bytes of one staging buffer, unless a page is longer. Longer copies would not reduce the idle time of the
 /// bus between copies much.
 const STAGE_BYTES: usize = 4 << 20;
+/// The same for a file, whose copies have no latency that a longer buffer would hide.
+const FILE_STAGE_BYTES: usize = 512 << 10;
 /// Maximum number of staging buffers of a channel: enough to keep a bus of 64 GB/s busy while threads copy
 /// from other buffers, and few enough for the processor's caches.
 const STAGES: usize = 16;
-
-/// Returns the number of pages of a length that fit into a staging buffer.
-pub(crate) fn stage_pages(page_bytes: usize) -> usize {
-    (STAGE_BYTES / page_bytes).max(1)
-}
 
 /// A staging buffer: pinned memory for some pages in transfer.
 #[derive(Debug)]
@@ -69,6 +67,12 @@ impl Drop for Channel {
 }
 
 impl Channel {
+    /// Returns the number of pages that fit into a staging buffer.
+    pub(crate) fn stage_pages(&self) -> usize {
+        let bytes = if self.device.info().kind == DeviceKind::File { FILE_STAGE_BYTES } else { STAGE_BYTES };
+        (bytes / self.layout.page_bytes).max(1)
+    }
+
     /// Returns a staging buffer; `None` if the limit is reached or memory is exhausted.
     pub(crate) fn take_stage(&self) -> Option<Stage> {
         {
@@ -81,7 +85,7 @@ impl Channel {
             }
             stock.made += 1;
         }
-        let memory = self.pinned.take(stage_pages(self.layout.page_bytes) * self.layout.page_bytes);
+        let memory = self.pinned.take(self.stage_pages() * self.layout.page_bytes);
         if memory.is_err() {
             self.stages.stock.lock().made -= 1;
             self.announce_stage();

@@ -23,7 +23,7 @@ use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::base::nontemporal_copy;
 use crate::base::scoped_threads::works_alone;
-use crate::engine::channel::{Channel, CopyWay, Stage, StagedCopy, stage_pages};
+use crate::engine::channel::{Channel, CopyWay, Stage, StagedCopy};
 use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
 
@@ -237,7 +237,8 @@ impl Pager {
         // unit. Several threads need no such division: each copies while the device works for the others.
         let unit_bytes =
             if parallel_copy::is_shared(bytes) && !works_alone() { usize::MAX } else { LONE_UNIT_BYTES };
-        let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
+        let staged = self.channels.iter().map(|channel| channel.stage_pages()).min().unwrap_or(1);
+        let most = (unit_bytes / self.page_bytes).clamp(1, staged) as u64;
         Units {
             pages,
             channels,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, Elements, Queue, Ticket};
+use backend_api::{Device, DeviceKind, Elements, Queue, Ticket};
 
 use super::change::{Change, Operand, OperandStore};
 use super::in_ram::WorkQueue;
@@ -18,6 +18,8 @@ use crate::engine::channel::PinnedPiece;
 
 /// The number of bytes of each column (operand) that are staged at a time.
 pub(crate) const STAGED_BYTES: usize = 16 << 20;
+/// The same for changes of files, which are read and written no faster by longer parts.
+const FILE_STAGED_BYTES: usize = 2 << 20;
 
 /// Makes a change part by part, because the operands of a part must fit into memory. Calls `work` for each
 /// part. `others` are the operands with their column numbers. They are read before any page is held, and
@@ -35,7 +37,9 @@ pub(crate) fn in_parts(
     let longest =
         others.iter().map(|(_, other)| other.stride()).fold(stride.max(change.part_stride()), usize::max);
     let is_whole = others.is_empty() && change.part_stride() == 0;
-    let pages = (STAGED_BYTES / (longest * page_len).max(1)).max(1);
+    let is_in_files = devices.iter().any(|device| device.info().kind == DeviceKind::File);
+    let staged = if is_in_files { FILE_STAGED_BYTES } else { STAGED_BYTES };
+    let pages = (staged / (longest * page_len).max(1)).max(1);
     let mut outcome = WriteOutcome::default();
     let mut rest = range.clone();
     while outcome.failure.is_none() && !rest.is_empty() {

@@ -6,10 +6,11 @@ use backend_api::Device;
 use bytemuck::{cast_slice, cast_slice_mut};
 use vmarray_kernel::{Anywhere, At, ElementMemory, Function, KernelNumber, Own, kernel};
 
+use super::by_blocks;
 use super::in_ram::{self, EqualRuns};
 use super::key_codes::KeyCodes;
 use super::keys::{KeyOrdering, SingleKey, evaluated};
-use super::searches::{Side, last_not_above, search};
+use super::searches::last_not_above;
 use super::section::section;
 use super::take::take;
 use crate::array::VirtualArray;
@@ -25,24 +26,13 @@ use crate::ops::launch::KernelArguments;
 use crate::ops::query::QueryMut as _;
 use crate::ops::scan::{Scan as _, added, converted, greater, lesser};
 use crate::ops::sort::{
-    KeyOrder, LookBack, Sort as _, SortKey, bytes_in_ram, is_unsupported, look_back, sort_in_ram,
-    sort_pairs_in_ram,
+    KeyOrder, LookBack, Sort as _, SortKey, bytes_in_ram, is_in_files, is_unsupported, look_back,
+    sort_in_ram, sort_pairs_in_ram,
 };
 use crate::ops::view::{INTERNAL, Linear, Section, Store, View, ViewMut as _};
 
 /// The number of elements that one work-item reduces.
 const PIECE: u64 = 256;
-
-/// Kernel: marks starts of runs by 1 if an element differs from its predecessor in any bit, otherwise 0.
-#[kernel(crate = vmarray_kernel)]
-fn begins<B: KernelNumber + ElementMemory>(at: At<1>, sorted: &Anywhere<B>, out: &mut Own<u64>) {
-    let i = at.index();
-    let mut number = 1_u64;
-    if i > 0 && sorted[i] == sorted[i - 1] {
-        number = 0;
-    }
-    out.set(number);
-}
 
 /// Kernel: computes the number of pieces of each group.
 #[kernel(crate = vmarray_kernel)]
@@ -95,7 +85,7 @@ fn gathered<T: Element, D: Device>(array: &VirtualArray<T, D>) -> Result<Option<
     let Some(device) = first.filter(|device| is_dealt && device.info().kind.is_gpu()) else {
         return Ok(None);
     };
-    let gathered = match array_like::<T, D>(&[device], array.page_len(), array.len()) {
+    let gathered = match array_like::<T, D>(&[device], array.page_len(), array.len(), usize::MAX) {
         Err(error) if error.device_error().is_some_and(is_unsupported) => return Ok(None),
         gathered => gathered?,
     };
@@ -134,28 +124,24 @@ fn run_starts<T: SortKey, D: Device>(sorted: &VirtualArray<T, D>) -> Result<Virt
     if let Some(starts) = listed_runs(sorted, 1, |room| LookBack::ListStarts { room })? {
         return Ok(starts);
     }
-    let numbers = sorted.array_like::<u64>(sorted.len(), INTERNAL)?;
-    KernelArguments::default().all(sorted).result(&numbers).run::<begins<T::KeyBits>>()?;
-    let runs = numbers.prefix_sum(..)? as usize;
-    let wanted = sorted.array_like::<u64>(runs + 1, INTERNAL)?;
-    wanted.transform(.., Field::<u64, u64>::whole().set(index() + 1))?;
-    search(section(&numbers, ..)?, section(&wanted, ..)?, Side::Left)
+    let starts = by_blocks::listed(sorted, 1, |start, _| start as u64)?;
+    starts.set(starts.len() - 1, sorted.len() as u64)?;
+    Ok(starts)
 }
 
 pub(super) fn unique<T: SortKey, S: Store<Element = T>>(
     of: Section<'_, S>,
 ) -> Result<VirtualArray<T, S::Device>> {
-    let sorted = of.store().array_like::<T>(of.len(), INTERNAL)?;
-    if in_ram::is_better(&sorted, size_of::<T>() * of.len()) {
+    if in_ram::is_better(of.store().as_operand(INTERNAL), size_of::<T>() * of.len()) {
         return unique_in_ram(of);
     }
+    let sorted = of.store().array_like::<T>(of.len(), INTERNAL)?;
     sorted.copy_from(0, of)?;
     sorted.sort(..)?;
     if let Some(distinct) = listed_runs(&sorted, 0, |room| LookBack::ListDistinct { room })? {
         return Ok(distinct);
     }
-    let starts = run_starts(&sorted)?;
-    take(section(&sorted, ..)?, section(&starts, ..starts.len() - 1)?)
+    by_blocks::listed(&sorted, 0, |_, element| element)
 }
 
 fn unique_in_ram<T: SortKey, S: Store<Element = T>>(
@@ -272,8 +258,9 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     key: &K,
 ) -> Result<Groups<K::Key, S::Device>> {
     let (expr, is_descending) = key.key();
-    let like = of.store().array_like::<K::Key>(0, INTERNAL)?;
-    if of.len() <= u32::MAX as usize && in_ram::is_better(&like, (size_of::<K::Key>() + 4) * of.len()) {
+    let store = of.store().as_operand(INTERNAL);
+    if of.len() <= u32::MAX as usize && in_ram::is_better(store, (size_of::<K::Key>() + 4) * of.len()) {
+        let like = of.store().array_like::<K::Key>(0, INTERNAL)?;
         let mut keys = ScratchVec::<K::Key>::unspecified(of.len())?;
         if expr.is_element() {
             of.read(0, cast_slice_mut(&mut keys))?;
@@ -286,7 +273,11 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     let mut ordered = KeyOrdering::new(of)?;
     let sorted = ordered.by_keys(keys, is_descending)?;
     let starts = run_starts(&sorted)?;
-    let keys = take(section(&sorted, ..)?, section(&starts, ..starts.len() - 1)?)?;
+    let keys = if is_in_files(&sorted) {
+        by_blocks::listed(&sorted, 0, |_, key| key)?
+    } else {
+        take(section(&sorted, ..)?, section(&starts, ..starts.len() - 1)?)?
+    };
     Ok(Groups { keys, starts, order: GroupOrder::OnDevices(ordered.into_wide()?) })
 }
 
@@ -452,7 +443,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         }
         let values = section(values, ..)?;
         if let GroupOrder::InRam(order, _) = &self.order
-            && size_of::<V::Element>() * values.len() <= bytes_in_ram()
+            && size_of::<V::Element>() * values.len() <= bytes_in_ram(values.store().as_operand(INTERNAL))
         {
             let mut read = ScratchVec::<V::Element>::unspecified(values.len())?;
             values.read(0, &mut read)?;
@@ -482,6 +473,9 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         values: &VirtualArray<T, D>,
         starts: &VirtualArray<u64, D>,
     ) -> Result<(VirtualArray<R, D>, VirtualArray<u64, D>)> {
+        if is_in_files(values) {
+            return by_blocks::reduced::<_, R, F, O, D>(PIECE, values, starts);
+        }
         let firsts = starts.array_like::<u64>(starts.len(), INTERNAL)?;
         KernelArguments::default().value(PIECE).all(starts).result(&firsts).run::<pieces>()?;
         let count = firsts.exclusive_prefix_sum(..)? as usize;

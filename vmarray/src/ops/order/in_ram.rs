@@ -7,20 +7,20 @@ use backend_api::Device;
 use vmarray_kernel::Function;
 
 use crate::array::VirtualArray;
-use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::scoped_threads::CORES;
 use crate::base::scratch_pool::ScratchVec;
 use crate::engine::shared_work::for_each;
+use crate::ops::executor::OperandStore;
 use crate::ops::sort::{SortKey, bytes_in_ram};
 
 /// The number of elements that a thread processes at a time.
 pub(super) const PART: usize = if cfg!(test) { 100 } else { 64 << 10 };
 
-/// Returns true if an operation that needs this number of bytes is faster in RAM than on the array's devices.
-pub(super) fn is_better<T: Element, D: Device>(array: &VirtualArray<T, D>, bytes: usize) -> bool {
-    !array.pager().has_gpu() && bytes <= bytes_in_ram()
+/// Returns true if an operation that needs this number of bytes is faster in RAM than on the store's devices.
+pub(super) fn is_better(of: &dyn OperandStore, bytes: usize) -> bool {
+    !of.devices().iter().any(|(device, _)| device.info().kind.is_gpu()) && bytes <= bytes_in_ram(of)
 }
 
 pub(super) struct EqualRuns<'a, B> {

@@ -11,13 +11,15 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::launch::KernelArguments;
 use crate::ops::sealed::Sealed;
-use crate::ops::sort::is_unsupported;
+use crate::ops::sort::{bytes_in_ram, is_in_files, is_unsupported};
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
 /// The greatest size of an element that kernels copy; longer elements are gathered by lists of indices.
 const BYTES_MAX: usize = 128;
 /// The number of indices that the host reads at once, if it gathers by lists.
-const LISTED_AT_ONCE: usize = 1 << 20;
+const LISTED_AT_ONCE: usize = 1 << 18;
+/// The bytes of the elements that the host gathers at once, if the elements are long.
+const BYTES_AT_ONCE: usize = 16 << 20;
 
 /// Types of the indices for [`take`](super::Order::take): `u32` and `u64`.
 ///
@@ -110,7 +112,9 @@ pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
     if indices.is_empty() {
         return Ok(out);
     }
-    if size_of::<S::Element>() <= BYTES_MAX {
+    let store = of.store().as_operand(INTERNAL);
+    let is_long = size_of::<S::Element>() * of.len() > bytes_in_ram(store) / 4;
+    if size_of::<S::Element>() <= BYTES_MAX && !(is_long && is_in_files(store)) {
         let given = KernelArguments::default().all(of).own(indices).result(&out);
         match given.run::<taken<Plain<S::Element>, J::Element>>() {
             Err(error) if error.device_error().is_some_and(is_unsupported) => {}
@@ -136,7 +140,7 @@ fn by_lists<S: Store, J: Store<Element: TakeIndex>>(
     indices: Section<'_, J>,
     out: &VirtualArray<S::Element, J::Device>,
 ) -> Result<()> {
-    let at_once = LISTED_AT_ONCE.min(indices.len()).min((64 << 20) / size_of::<S::Element>() + 1);
+    let at_once = LISTED_AT_ONCE.min(indices.len()).min(BYTES_AT_ONCE / size_of::<S::Element>() + 1);
     let (mut numbers, mut values) = (zeroed_vec(at_once)?, zeroed_vec(at_once)?);
     for start in (0..indices.len()).step_by(at_once) {
         let here = at_once.min(indices.len() - start);

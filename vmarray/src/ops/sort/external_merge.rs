@@ -8,10 +8,12 @@
 
 mod rows;
 mod stream;
+mod through_file;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use backend_api::DeviceKind;
 use bytemuck::cast_slice_mut;
 use vmarray_support::backends::ram::SystemMemory;
 
@@ -22,7 +24,7 @@ use crate::base::error::Result;
 use crate::base::progress::in_steps;
 use crate::base::scoped_threads::{CORES, each};
 use crate::base::scratch_pool::ScratchVec;
-use crate::ops::executor::Operand;
+use crate::ops::executor::{Operand, OperandStore};
 use crate::ops::view::{INTERNAL, StoreMut};
 
 /// The bytes of a piece that is sorted in RAM, in addition to scratch memory of the same size. A piece is
@@ -31,11 +33,20 @@ const PIECE_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 30 };
 /// The least bytes of a piece. If memory does not suffice for it, the sort returns an error.
 const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
-/// Returns the bytes of a piece that is sorted in RAM, in addition to scratch memory of the same size.
-pub(crate) fn bytes_in_ram() -> usize {
+/// Returns the bytes of a piece of a store that is sorted in RAM, in addition to scratch memory of the same
+/// size.
+pub(crate) fn bytes_in_ram(of: &dyn OperandStore) -> usize {
+    if is_in_files(of) {
+        return through_file::BYTES / 2;
+    }
     let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
     let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
     PIECE_BYTES.max(quarter)
+}
+
+/// Returns true if a store is in files, so that operations on it take little RAM.
+pub(crate) fn is_in_files(of: &dyn OperandStore) -> bool {
+    of.devices().iter().any(|(device, _)| device.info().kind == DeviceKind::File)
 }
 
 /// Sorts the elements of a range of a store, and permutes optional values in the same way.
@@ -50,9 +61,21 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     }
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
+    let target = store.as_target(INTERNAL);
+    if is_in_files(target) {
+        let (piece, beside) = RowSorting::<T, S>::piece_through_file(range.len(), stride);
+        let (piece, beside) = (PieceMemory::new(piece, stride)?, PieceMemory::new(beside, stride)?);
+        let done = in_steps(2 * (range.len() * of_each) as u64, |steps| {
+            let mut sorting = RowSorting { store, first: range.start, values, order, steps, piece, beside };
+            sorting.sort_through_file(range)
+        });
+        if done? {
+            return Ok(());
+        }
+    }
     // The permutation of values has 32-bit indices. Pieces with values can therefore not be longer.
     let most = if stride == 0 { usize::MAX } else { u32::MAX as usize };
-    let mut piece = range.len().min((bytes_in_ram() / of_each).clamp(2, most));
+    let mut piece = range.len().min((bytes_in_ram(target) / of_each).clamp(2, most));
     let (piece, beside) = loop {
         match PieceMemory::new(piece, stride).and_then(|one| Ok((one, PieceMemory::new(piece, stride)?))) {
             Err(_) if piece * of_each / 2 >= PIECE_BYTES_MIN => piece /= 2,
@@ -117,42 +140,34 @@ fn is_in_order<T: SortKey, S: StoreMut<Element = T>>(
 impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
     fn sort_piece(&mut self, range: Range<usize>) -> Result<()> {
         self.report(range.len())?;
-        let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
-        let stride = self.stride();
-        let (mut rows, others) = (piece.first(range.len(), stride), beside.first(range.len(), stride));
-        let done = self.read(range.start, &mut rows).and_then(|()| {
-            let keys: &mut [T::KeyBits] = cast_slice_mut(rows.keys);
-            if stride == 0 {
-                on_host::sort(keys, cast_slice_mut(others.keys), self.order, *CORES, self.steps)?;
-                return self.write_all(range.start, &rows);
+        self.with_memory(range.len(), |this, mut rows, beside| {
+            this.read(range.start, &mut rows)?;
+            let sorted = this.sorted(rows, beside)?;
+            this.write_all(range.start, &sorted)
+        })
+    }
+
+    /// Sorts rows in RAM. The sort is stable if the rows have values.
+    fn sorted<'r>(&self, rows: SomeRows<'r, T>, beside: SomeRows<'r, T>) -> Result<SomeRows<'r, T>> {
+        let keys: &mut [T::KeyBits] = cast_slice_mut(&mut *rows.keys);
+        let (order, steps) = (self.order, self.steps);
+        match self.stride() {
+            0 => on_host::sort(keys, cast_slice_mut(beside.keys), order, *CORES, steps)?,
+            4 => {
+                on_host::sort_pairs(keys, cast_slice_mut::<_, u32>(&mut *rows.values), order, *CORES, steps)?;
             }
-            if let 4 | 8 = stride {
-                match stride {
-                    4 => on_host::sort_pairs(
-                        keys,
-                        cast_slice_mut::<_, u32>(rows.values),
-                        self.order,
-                        *CORES,
-                        self.steps,
-                    )?,
-                    _ => on_host::sort_pairs(
-                        keys,
-                        cast_slice_mut::<_, u64>(rows.values),
-                        self.order,
-                        *CORES,
-                        self.steps,
-                    )?,
-                }
-                return self.write_all(range.start, &rows);
+            8 => {
+                on_host::sort_pairs(keys, cast_slice_mut::<_, u64>(&mut *rows.values), order, *CORES, steps)?;
             }
-            let mut numbers = ScratchVec::<u32>::unspecified(keys.len())?;
-            (0..).zip(&mut *numbers).for_each(|(number, to)| *to = number);
-            on_host::sort_pairs(keys, &mut numbers, self.order, *CORES, self.steps)?;
-            permute(rows.values, others.values, stride, &numbers);
-            self.write_all(range.start, &SomeRows { keys: rows.keys, values: others.values })
-        });
-        (self.piece, self.beside) = (piece, beside);
-        done
+            stride => {
+                let mut numbers = ScratchVec::<u32>::unspecified(keys.len())?;
+                (0..).zip(&mut *numbers).for_each(|(number, to)| *to = number);
+                on_host::sort_pairs(keys, &mut numbers, order, *CORES, steps)?;
+                permute(rows.values, beside.values, stride, &numbers);
+                return Ok(SomeRows { keys: rows.keys, values: beside.values });
+            }
+        }
+        Ok(rows)
     }
 
     /// Merges two neighbouring sorted ranges in place.
@@ -252,20 +267,26 @@ fn permute(from: &[u8], to: &mut [u8], stride: usize, numbers: &[u32]) {
 mod tests {
     use std::sync::Arc;
 
+    use backend_api::Device;
     use backend_api::wrap::{Fault, Operation, SplitMix64};
     use vmarray_conformance::wrap::Faulty;
+    use vmarray_store::FileDevice;
 
     use super::*;
+    use crate::AnyDevice;
     use crate::host::HostDevice;
     use crate::prelude::*;
 
     #[test]
-    fn what_is_longer_than_the_ram_for_it_is_merged_in_place() {
+    fn elements_longer_than_their_ram_are_sorted() {
         let mut random = SplitMix64::new(3);
         for round in 0..60 {
             // The array has up to 20 pieces of 512 elements.
             let len = random.index(10_000);
-            let device = || Arc::new(HostDevice::new(1 << 20).unwrap());
+            let device = || match round % 2 {
+                0 => Arc::new(AnyDevice::from(in_ram())),
+                _ => Arc::new(AnyDevice::from(in_a_file())),
+            };
             let array = VirtualArray::<u32>::builder(len + 9).devices([device(), device()]).page_len(33);
             let array = array.build().unwrap();
             let most = [2, 300, u32::MAX][round % 3];
@@ -286,19 +307,17 @@ mod tests {
     /// Repeats some work on keys and values. Each time, `in_a_row` consecutive calls fail, from a later call
     /// on, until the failures are behind the work. No row may be lost. Returns the number of failures of the
     /// work.
-    fn failing(
+    fn failing<D: Device>(
+        of: impl Fn() -> D,
         rows: &[(u32, u64)],
         in_a_row: u64,
-        work: impl Fn(
-            &VirtualArray<u32, Faulty<HostDevice>>,
-            &VirtualArray<u64, Faulty<HostDevice>>,
-        ) -> Result<()>,
+        work: impl Fn(&VirtualArray<u32, Faulty<D>>, &VirtualArray<u64, Faulty<D>>) -> Result<()>,
         check: impl Fn(&[(u32, u64)]) -> bool,
     ) -> usize {
         let (unsorted, numbers): (Vec<u32>, Vec<u64>) = rows.iter().copied().unzip();
         let (mut call, mut failures) = (1, 0);
         loop {
-            let device = Arc::new(Faulty::new(HostDevice::new(1 << 20).unwrap()));
+            let device = Arc::new(Faulty::new(of()));
             let keys = VirtualArray::<u32>::builder(rows.len()).devices([Arc::clone(&device)]).page_len(33);
             let values = VirtualArray::<u64>::builder(rows.len()).devices([Arc::clone(&device)]).page_len(40);
             let keys = keys.cache_bytes(800).build().unwrap();
@@ -327,6 +346,14 @@ mod tests {
         }
     }
 
+    fn in_ram() -> HostDevice {
+        HostDevice::new(1 << 20).unwrap()
+    }
+
+    fn in_a_file() -> FileDevice {
+        FileDevice::builder(std::env::temp_dir()).create_temporary(1 << 20).unwrap()
+    }
+
     fn random_rows(len: u64) -> Vec<(u32, u64)> {
         let mut random = SplitMix64::new(5);
         (0..len).map(|at| (random.next() as u32 % 100, at)).collect()
@@ -336,7 +363,10 @@ mod tests {
     fn a_sort_that_fails_loses_nothing() {
         let sort = |keys: &VirtualArray<u32, _>, values: &VirtualArray<u64, _>| keys.sort_with(.., values);
         // The sort is stable for equal keys, too.
-        let failures = failing(&random_rows(1500), 1, sort, |rows| rows.is_sorted());
+        let failures = failing(in_ram, &random_rows(1500), 1, sort, |rows| rows.is_sorted());
+        assert!(failures > 20, "{failures}");
+        let sort = |keys: &VirtualArray<u32, _>, values: &VirtualArray<u64, _>| keys.sort_with(.., values);
+        let failures = failing(in_a_file, &random_rows(3000), 1, sort, |rows| rows.is_sorted());
         assert!(failures > 20, "{failures}");
     }
 
@@ -353,16 +383,19 @@ mod tests {
         };
         let expected: Vec<_> =
             [&rows[..20], &rows[320..570], &rows[270..320], &rows[20..270], &rows[570..]].concat();
-        let failures = failing(&rows, 2, swap, |found| found == expected);
+        let failures = failing(in_ram, &rows, 2, swap, |found| found == expected);
         assert!(failures > 5, "{failures}");
     }
 
     #[test]
     fn values_of_any_length_go_with_their_keys() {
         let mut random = SplitMix64::new(4);
-        for round in 0..40 {
-            let len = random.index(3000);
-            let device = || Arc::new(HostDevice::new(1 << 20).unwrap());
+        for round in 0..80 {
+            let len = random.index(6000);
+            let device = || match round % 2 {
+                0 => Arc::new(AnyDevice::from(in_ram())),
+                _ => Arc::new(AnyDevice::from(in_a_file())),
+            };
             let keys = VirtualArray::<i16>::builder(len).devices([device(), device()]).page_len(33);
             let values = VirtualArray::<[u8; 7]>::builder(len + 2).devices([device()]).page_len(40);
             let (keys, values) = (keys.build().unwrap(), values.build().unwrap());

@@ -29,7 +29,7 @@ pub(super) fn is_worth_it(
 ) -> bool {
     of.pager().is_some_and(|pager| pager.channels().len() == 1)
         && value_bytes.is_none_or(moves_with_keys)
-        && len * (key_bytes + value_bytes.unwrap_or(0)) <= 2 * bytes_in_ram()
+        && len * (key_bytes + value_bytes.unwrap_or(0)) <= 2 * bytes_in_ram(of)
 }
 
 /// Sorts a channel's contiguous keys, with their values. Calls `begin_write` before the first write. Host

@@ -1,5 +1,7 @@
 //! [`RowSorting`]: reads keys and values into RAM piece by piece, sorts or merges them, and writes them back.
 
+use std::ops::Range;
+
 use crate::base::error::{Result, interrupted};
 use crate::base::progress::Steps;
 use crate::base::scratch_pool::ScratchVec;
@@ -34,6 +36,13 @@ impl<T: SortKey> PieceMemory<T> {
 pub(super) struct SomeRows<'a, T> {
     pub keys: &'a mut [T],
     pub values: &'a mut [u8],
+}
+
+impl<T> SomeRows<'_, T> {
+    pub fn part(&mut self, of: Range<usize>) -> SomeRows<'_, T> {
+        let stride = self.values.len().checked_div(self.keys.len()).unwrap_or(0);
+        SomeRows { values: &mut self.values[of.start * stride..of.end * stride], keys: &mut self.keys[of] }
+    }
 }
 
 /// A sort of keys and values that are read from stores piece by piece.
