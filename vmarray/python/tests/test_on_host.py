@@ -260,3 +260,24 @@ def test_a_forked_process_computes_in_parts():
     if child == 0:
         os._exit(0 if _parallel.computed(np.add, "__call__", (own, 1), {})[-1] == 1000 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+TIMES = np.arange(64).astype("M8[D]")
+
+
+@pytest.mark.parametrize("work", [
+    lambda np, a: np.cumsum(np.where(a == 40, np.inf, a).astype(">f8")), lambda np, a: np.cumsum(np.full(64, -0.0)),
+    lambda np, a: np.asarray(TIMES).max(), lambda np, a: np.asarray(TIMES - TIMES[3]).sum(), lambda np, a: np.nanmax(a, initial=99.0),
+    lambda np, a: np.nanmin(np.asarray(np.where(a > 3, a, np.nan))), lambda np, a: np.nanmax(np.asarray(TIMES)),
+    lambda np, a: a.clip(3, list(range(64))), lambda np, a: np.where(a > 3, a, list(range(64))), lambda np, a: np.add(a, [1] * 64),
+])  # fmt: skip
+def test_parts_of_times_of_lists_and_of_infinities_are_numpys(work):
+    divide(True)
+    same(work(vm, vm.arange(64.0)), work(np, np.arange(64.0)))
+
+
+def test_choices_have_numpys_dtype():
+    _on_host.ITEMS_MAX = 0
+    own, index = np.array([[4, 8]], "u4"), np.array([[0, 1]])
+    for choices in ([3, own], [own, 3], [own, own.astype("i8")], [own, np.float32(1)]):
+        same(vm.choose(vm.asarray(index), [vm.asarray(one) if np.ndim(one) else one for one in choices]), np.choose(index, choices))

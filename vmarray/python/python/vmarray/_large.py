@@ -488,10 +488,18 @@ def _equivalent(one: Any, other: Any) -> bool:
     return bool(np.all(compared(one, other, True)))
 
 
+def _without_items(operand: Any) -> Any:
+    """An array of no items with the dtype of an operand; the operand itself if it is a number."""
+    if not np.ndim(operand):
+        return np.asarray(operand)[()] if isinstance(operand, Array) else operand
+    return np.empty(0, operand.dtype if hasattr(operand, "dtype") else np.asarray(operand).dtype)
+
+
 def choose(a: Any, choices: Any, mode: str = "raise") -> Array:
     """Like ``numpy.choose``."""
     parts = [a, *choices]
-    kind = np.result_type(*(one.dtype if hasattr(one, "dtype") else np.asarray(one).dtype for one in parts[1:]))
+    empty = [_without_items(one) for one in choices]
+    kind = np.choose(np.zeros(0, np.intp), empty, mode=mode).dtype
     shape = np.broadcast_shapes(*map(np.shape, parts))
     return _ufuncs.by_pieces(lambda one, *others: np.choose(one, others, mode=mode), parts, shape, (kind,))[0]
 

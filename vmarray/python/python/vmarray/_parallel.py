@@ -45,6 +45,8 @@ class Parallel(np.ndarray):
             found = own(*map(plain, args), **given)
             if found is not None:
                 return parallel(found)
+        if function in _NAN_EXTREMES:
+            return parallel(function(*map(plain, args), **{name: plain(one) for name, one in given.items()}))
         return super().__array_function__(function, types, args, given)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -112,6 +114,11 @@ def _has_axes(operand: Any) -> bool:
     return isinstance(operand, np.ndarray) and operand.ndim > 0
 
 
+def _operand(value: Any) -> Any:
+    """An operand that is no array, but has axes, as an array."""
+    return value if isinstance(value, np.ndarray) or not np.ndim(value) else np.asarray(value)
+
+
 def _cut(operands: list[Any], key: Any) -> list[Any]:
     """The parts of operands at a key; operands without axes stay whole."""
     return [one[key] if _has_axes(one) else one for one in operands]
@@ -134,6 +141,7 @@ def _parts(array: Any) -> list[Any]:
 
 def _mapped(ufunc: np.ufunc, *inputs: Any, out: Any = (None,), **given: Any) -> Any:
     out = out[0] if isinstance(out, tuple) else out
+    inputs = tuple(map(_operand, inputs))
     arrays = [one for one in (*inputs, out) if _has_axes(one)]
     leader = max(arrays, key=np.size, default=None)
     if leader is None or given.keys() - {"casting", "dtype"}:
@@ -218,7 +226,9 @@ def _reduced(
             return ufunc.reduce(part, axis=reduces, dtype=dtype, keepdims=True)
 
         parts = in_threads(work, _along(whole, reduces))
-        result = _back(ufunc.reduce(np.stack(parts), axis=0, dtype=parts[0].dtype), order)
+        # NumPy refuses a unit of time as dtype.
+        kind = None if parts[0].dtype.kind in "mM" else parts[0].dtype
+        result = _back(ufunc.reduce(np.stack(parts), axis=0, dtype=kind), order)
     if not keepdims:
         result = result.reshape([extent for extent, _ in sorted(kept, key=lambda one: one[1])])
     return result if result.ndim else result[()]
@@ -257,8 +267,11 @@ def _accumulated(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None, 
 def _prefix_sums(array: Any, kind: np.dtype[Any]) -> Any:
     """The sums of all items up to each one: first the sums of parts, then the sums within parts, from them on."""
     keys = _parts(array)
-    totals = np.array(in_threads(lambda key: np.add.reduce(array[key], dtype=kind), keys), kind)
-    begins, result = np.add.accumulate(totals, dtype=kind) - totals, np.empty(array.shape, kind)
+    # The sum of no items: -0.0 plus an item is that item, also if it is -0.0.
+    none = -0.0 if kind.kind == "f" else 0
+    totals = in_threads(lambda key: np.add.reduce(array[key], dtype=kind, initial=none), keys)
+    begins = np.add.accumulate(np.array([none, *totals[:-1]], kind))
+    result = np.empty(array.shape, kind)
 
     def work(number: int) -> None:
         items, sums, begin = array[keys[number]], result[keys[number]], begins[number]
@@ -351,7 +364,7 @@ def _concatenated(arrays: Any, axis: Any = 0, out: Any = None, kind: Any = None)
 def _where(condition: Any, *values: Any) -> Any:
     if not _large(condition) or len(values) != 2:
         return None
-    operands = [condition, *values]
+    operands = [condition, *map(_operand, values)]
     if any(_has_axes(one) and one.shape != condition.shape for one in operands):
         return None
     order = _order(condition)
@@ -468,8 +481,21 @@ def taken(array: Any, indices: Any) -> Any:
     return result
 
 
+def _nan_extreme(ufunc: np.ufunc) -> Callable[..., Any]:
+    def work(array: Any, axis: Any = None) -> Any:
+        found = _reduced(ufunc, array, axis) if _large(array) else None
+        # NumPy warns of NaNs in the result.
+        return None if found is None or (found != found).any() else found
+
+    return work
+
+
 _METHODS: dict[str, Callable[..., Any]] = {"__call__": _mapped, "reduce": _reduced, "accumulate": _accumulated}
+#: Functions that NumPy computes differently for a subclass of its array, without a reason that applies here.
+_NAN_EXTREMES: set[Any] = {np.nanmax, np.nanmin}
 _OWN: dict[Any, Callable[..., Any]] = {
+    np.nanmax: _nan_extreme(np.fmax),
+    np.nanmin: _nan_extreme(np.fmin),
     np.concatenate: _concatenated,
     np.where: _where,
     np.argmin: _first_of(np.argmin),
