@@ -230,6 +230,7 @@ pub mod nd {
     //! # Ok::<(), vmarray::Error>(())
     //! ```
 
+    pub use crate::ops::scan::Accumulation;
     pub use crate::shapes::nd::{
         NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut, Tile, TileMut, TileRef,
         Tiles,

@@ -49,6 +49,13 @@ def heat(x, rate):
     return x + rate * flow
 
 
+@vm.kernel
+def around(x, rate):
+    above = x[-1, -1] + x[-1, 0] + x[-1, 1]
+    below = x[1, -1] + x[1, 0] + x[1, 1]
+    return x + rate * (above + x[0, -1] + x[0, 1] + below - 8 * x)
+
+
 class Median(float):
     """Median of several times, in seconds."""
 
@@ -243,6 +250,15 @@ def whole_arrays(devices: str | None, gib: float) -> None:
             vmarray=seconds(lambda: m.max(axis=axis).compute()), **with_torch(lambda: tm.amax(axis)),
             numpy=scale * seconds(lambda: few_rows.max(axis=axis), 1),
         )
+        report_row(
+            f"argmax(axis={axis}) of rows of {columns}, f4", 4 * m.size / 1e9, "GB/s",
+            vmarray=seconds(lambda: m.argmax(axis=axis).compute()), **with_torch(lambda: tm.argmax(axis)),
+            numpy=scale * seconds(lambda: few_rows.argmax(axis=axis), 1),
+        )
+    report_row(
+        "median, f4", 4 * count / 1e9, "GB/s", vmarray=seconds(lambda: np.median(a), 3),
+        **with_torch(lambda: tx.median().item()), numpy=scale * seconds(lambda: np.median(x), 1),
+    )
     report_row(
         f"cumsum(axis=1) of rows of {columns}, f4", 8 * m.size / 1e9, "GB/s",
         vmarray=seconds(lambda: np.cumsum(m, 1), 3), **with_torch(lambda: tm.cumsum(1)),
@@ -255,10 +271,20 @@ def whole_arrays(devices: str | None, gib: float) -> None:
         beside = timage[:-2, 1:-1] + timage[2:, 1:-1] + timage[1:-1, :-2] + timage[1:-1, 2:]
         middle + 0.1 * (beside - 4 * middle)
 
+    def torchs_around() -> None:
+        middle = timage[1:-1, 1:-1]
+        rows = [timage[start : start - 2 or None] for start in (0, 1, 2)]
+        beside = sum(row[:, start : start - 2 or None] for row in rows for start in (0, 1, 2))
+        middle + 0.1 * (beside - 9 * middle)
+
     timage = tx[: 1 << 28].view(-1, 1 << 14) if card else None
     report_row(
         "a kernel of five neighbours, f4, rows of 2^14", 8 * image.size / 1e9, "GB/s",
         vmarray=seconds(lambda: heat(image, 0.1, boundary="edge"), 3), **with_torch(torchs_heat),
+    )
+    report_row(
+        "a kernel of nine neighbours, f4, rows of 2^14", 8 * image.size / 1e9, "GB/s",
+        vmarray=seconds(lambda: around(image, 0.1, boundary="edge"), 3), **with_torch(torchs_around),
     )
     wide = a[: count >> 24 << 24].reshape(-1, 1 << 24)
     report_row(

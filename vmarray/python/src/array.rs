@@ -766,7 +766,7 @@ impl Core {
             let node = node.settled(true)?;
             Lowering::new(&shape, None).find(&node, 0..shape.iter().product(), limit)
         })?;
-        Ok(PyArray1::from_iter(py, found.into_iter().map(|place| place as i64)))
+        Ok(PyArray1::from_slice(py, bytemuck::cast_slice(&found)))
     }
 
     /// Appends items to the stored array, which this array must show as a whole, along its only axis.

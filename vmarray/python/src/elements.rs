@@ -8,6 +8,7 @@ use vmarray::access::{ExportedSlice, Registered};
 use vmarray::compute::AnyColumn;
 use vmarray::device::expr::{Program, Value};
 use vmarray::expr::Expr;
+use vmarray::nd::Accumulation;
 use vmarray::order::{Groups, Side};
 use vmarray::rows::RowTableBuilder;
 use vmarray::{AnyDevice, Footprint};
@@ -206,6 +207,9 @@ pub enum Along {
     Sum,
     Least,
     Greatest,
+    /// The index of the first least or greatest element.
+    PlaceOfLeast,
+    PlaceOfGreatest,
 }
 
 /// Operations on elements that are numbers: sorts, searches, group-by. Indices count from the start of the
@@ -226,7 +230,8 @@ pub trait Ordered {
     /// Returns the bytes of the element that a sort would move to index `nth`.
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
     /// Reduces the elements from `first` on, as a box of three axes, along the middle axis. Sums fill an
-    /// array of `f64` or `i64`; minima and maxima ignore NaNs and fill an array of the elements' type.
+    /// array of `f64` or `i64`, places one of `u64`, and minima and maxima one of the elements' type. NaNs are
+    /// extreme.
     /// Returns `false` if the result has another type, or if there are too few elements for the box `shape`.
     fn reduce_axis(
         &self,
@@ -237,6 +242,16 @@ pub trait Ordered {
     ) -> vmarray::Result<bool>;
     /// Replaces each element by the sum of its row up to itself; each row has `row` elements.
     fn prefix_sums(&self, row: usize) -> vmarray::Result<()>;
+    /// Writes cumulative sums or products of the elements from `first` on, as a box of three axes, along the
+    /// middle axis, to all elements of `into`, in the order of the elements. Returns `false` as `reduce_axis`
+    /// does.
+    fn accumulate_axis(
+        &self,
+        first: usize,
+        shape: [usize; 3],
+        how: Accumulation,
+        into: &dyn Elements,
+    ) -> vmarray::Result<bool>;
     /// Groups equal elements; `None` unless they are `u64`.
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
     /// Computes the sum, minimum or maximum of each group, with the type of the result.

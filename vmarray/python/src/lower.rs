@@ -175,20 +175,10 @@ impl<'s> Lowering<'s> {
         let (value, kind) = (self.node(node)?, node.kind());
         let value = match asked {
             Asked::Count | Asked::First => self.code.cast(value, kind, Kind::Bool),
-            Asked::IntSum | Asked::IntExtreme { .. } => {
-                let number = self.code.cast(value, kind, Kind::Number(Type::I64));
-                match kind {
-                    Kind::Number(Type::U64) if asked != Asked::IntSum => {
-                        // Flip the highest bit, so that signed comparisons order unsigned items.
-                        let sign = self.code.literal(Type::I64, 1 << 63);
-                        self.code.binary(Binary::Xor, number, sign)
-                    }
-                    _ => number,
-                }
-            }
-            Asked::FloatSum | Asked::FloatExtreme { .. } => {
-                self.code.cast(value, kind, Kind::Number(Type::F64))
-            }
+            Asked::IntSum => self.code.cast(value, kind, Kind::Number(Type::I64)),
+            Asked::FloatSum => self.code.cast(value, kind, Kind::Number(Type::F64)),
+            Asked::IntExtreme { .. } => self.integer_to_compare(value, kind),
+            Asked::FloatExtreme { is_least } => self.float_to_compare(value, kind, is_least),
             Asked::FirstNan => {
                 let number = self.code.cast(value, kind, Kind::Number(Type::F64));
                 self.code.is_nan(number)
@@ -214,6 +204,32 @@ impl<'s> Lowering<'s> {
         Ok(elements::Code { program: self.code.program()?, value, filter })
     }
 
+    /// Adds the conversion of an integer to a signed one of 32 bits, or of 64 if it has 64.
+    fn integer_to_compare(&mut self, value: Value, kind: Kind) -> Value {
+        let is_long = matches!(kind, Kind::Number(Type::I64 | Type::U64));
+        let to = if is_long { Type::I64 } else { Type::I32 };
+        let number = self.code.cast(value, kind, Kind::Number(to));
+        if !matches!(kind, Kind::Number(Type::U32 | Type::U64)) {
+            return number;
+        }
+        // Flip the highest bit, so that signed comparisons order unsigned items.
+        let sign = self.code.literal(to, 1 << (to.bytes() * 8 - 1));
+        self.code.binary(Binary::Xor, number, sign)
+    }
+
+    /// Adds the replacement of NaNs by the infinity that is the least or the greatest float. A reduction to
+    /// the least or the greatest float would ignore NaNs.
+    fn float_to_compare(&mut self, value: Value, kind: Kind, is_least: bool) -> Value {
+        let infinity = if is_least { f64::NEG_INFINITY } else { f64::INFINITY };
+        let (to, bits) = match kind {
+            Kind::Half | Kind::Number(Type::F32) => (Type::F32, (infinity as f32).to_bits().into()),
+            _ => (Type::F64, infinity.to_bits()),
+        };
+        let number = self.code.cast(value, kind, Kind::Number(to));
+        let (is_nan, infinity) = (self.code.is_nan(number), self.code.literal(to, bits));
+        self.code.select(is_nan, infinity, number)
+    }
+
     /// Runs the program: reduces the values of an expression. If there is a condition `filter`, reduces only
     /// the values of items that meet the condition.
     pub fn ask(mut self, node: &Arc<Node>, filter: Option<&Arc<Node>>, asked: Asked) -> Result<Reduced> {
@@ -233,6 +249,11 @@ impl<'s> Lowering<'s> {
             });
             Ok(())
         })?;
+        if let (Some(Reduced::IntAt(Some((_, value)))), Asked::IntExtreme { .. }) = (&mut whole, asked)
+            && node.kind() == Kind::Number(Type::U32)
+        {
+            *value -= i64::from(i32::MIN);
+        }
         Ok(whole.unwrap_or(match asked {
             Asked::Count | Asked::IntSum => Reduced::Int(0),
             Asked::FloatSum => Reduced::Float(0.0),
@@ -264,7 +285,11 @@ impl<'s> Lowering<'s> {
         self.run(|elements, range, others| {
             let before = range.start - *first.get_or_insert(range.start);
             let more = elements.find(range, others, &code, limit - found.len())?;
-            found.extend(more.into_iter().map(|place| before + place));
+            if found.is_empty() && before == 0 {
+                found = more;
+            } else {
+                found.extend(more.into_iter().map(|place| before + place));
+            }
             Ok(())
         })?;
         Ok(found)

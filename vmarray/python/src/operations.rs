@@ -152,7 +152,7 @@ impl Code {
         self.push(Instruction::Binary { op, left, right })
     }
 
-    fn select(&mut self, condition: Value, yes: Value, no: Value) -> Value {
+    pub fn select(&mut self, condition: Value, yes: Value, no: Value) -> Value {
         self.push(Instruction::Select { condition, yes, no })
     }
 

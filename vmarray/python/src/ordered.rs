@@ -10,7 +10,7 @@ use numpy::{PyArray1, PyArrayDescr, PyUntypedArray, dtype};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use vmarray::kernel::PrefixSummed;
-use vmarray::nd::NdSection;
+use vmarray::nd::{Accumulation, NdSection};
 use vmarray::order::{Groupable, Groups, Side};
 use vmarray::views::{SortKey, View as _};
 use vmarray::{AnyDevice, Field, VirtualArray, prelude::*};
@@ -66,18 +66,8 @@ where
         what: Along,
         into: &dyn Elements,
     ) -> vmarray::Result<bool> {
-        let ([outer, along, inner], len) = (shape, self.array.len());
-        let (row, of) = match outer {
-            1 => (inner, [1, len / inner, inner]),
-            _ => (along * inner, [len / (along * inner), along, inner]),
-        };
-        if !first.is_multiple_of(row) || !len.is_multiple_of(row) {
-            return Ok(false);
-        }
-        let start = if outer == 1 { [0, first / row, 0] } else { [first / row, 0, 0] };
-        let end = [start[0] + outer, start[1] + along, inner];
-        let part = NdSection::over(&self.array, of)?.section(start..end)?;
-        let (into, results) = (into.as_any(), [outer, 1, inner]);
+        let Some(part) = self.box_of(first, shape)? else { return Ok(false) };
+        let (into, results) = (into.as_any(), [shape[0], 1, shape[2]]);
         if what == Along::Sum {
             if let Some(into) = into.downcast_ref::<Typed<f64>>() {
                 part.sum_axis(1, NdSection::over_mut(&into.array, results)?)?;
@@ -88,13 +78,37 @@ where
             }
             return Ok(true);
         }
+        if let (Along::PlaceOfLeast | Along::PlaceOfGreatest, Some(into)) =
+            (what, into.downcast_ref::<Typed<u64>>())
+        {
+            let into = NdSection::over_mut(&into.array, results)?;
+            if what == Along::PlaceOfLeast {
+                part.arg_min_axis(1, into)?
+            } else {
+                part.arg_max_axis(1, into)?
+            }
+            return Ok(true);
+        }
         let Some(into) = into.downcast_ref::<Self>() else { return Ok(false) };
         let into = NdSection::over_mut(&into.array, results)?;
         if what == Along::Least {
-            part.min_axis(1, into)?
+            part.min_axis_or_nan(1, into)?
         } else {
-            part.max_axis(1, into)?
+            part.max_axis_or_nan(1, into)?
         }
+        Ok(true)
+    }
+
+    fn accumulate_axis(
+        &self,
+        first: usize,
+        shape: [usize; 3],
+        how: Accumulation,
+        into: &dyn Elements,
+    ) -> vmarray::Result<bool> {
+        let Some(part) = self.box_of(first, shape)? else { return Ok(false) };
+        let Some(into) = into.as_any().downcast_ref::<Self>() else { return Ok(false) };
+        part.accumulate_axis(1, how, NdSection::over_mut(&into.array, shape)?)?;
         Ok(true)
     }
 
@@ -125,6 +139,28 @@ where
             "min" => Self::boxed(groups.min(values)?),
             _ => Self::boxed(groups.max(values)?),
         })
+    }
+}
+
+impl<T: MaybeOrdered> Typed<T> {
+    /// Returns the elements from `first` on as a box of three axes; `None` if the array's length or the box's
+    /// place is no multiple of a row.
+    fn box_of(
+        &self,
+        first: usize,
+        [outer, along, inner]: [usize; 3],
+    ) -> vmarray::Result<Option<NdSection<'_, VirtualArray<T>, 3, 3>>> {
+        let len = self.array.len();
+        let (row, of) = match outer {
+            1 => (inner, [1, len / inner, inner]),
+            _ => (along * inner, [len / (along * inner), along, inner]),
+        };
+        if !first.is_multiple_of(row) || !len.is_multiple_of(row) {
+            return Ok(None);
+        }
+        let start = if outer == 1 { [0, first / row, 0] } else { [first / row, 0, 0] };
+        let end = [start[0] + outer, start[1] + along, inner];
+        NdSection::over(&self.array, of)?.section(start..end).map(Some)
     }
 }
 
@@ -230,8 +266,8 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
     Ok(Some(bytes.call_method1("view", (of.descr.bind(py),))?.cast_into()?))
 }
 
-/// Computes sums along an axis, as ``float64`` or ``int64``, or minima or maxima, which ignore NaNs. Returns
-/// `None` if devices do not support such items. Also returns `None` if the array is only in RAM, which
+/// Computes sums along an axis, as ``float64`` or ``int64``, or minima or maxima, or their places, as ``uint64``;
+/// a NaN is extreme. Returns `None` if devices do not support such items. Also returns `None` if the array is only in RAM, which
 /// interprets kernels, unless `is_anywhere`.
 #[pyfunction]
 fn reduce_axis(
@@ -256,6 +292,8 @@ fn reduce_axis(
         "float_sum" => (Along::Sum, Unit::F64, dtype::<f64>(py)),
         "int_sum" => (Along::Sum, Unit::I64, dtype::<i64>(py)),
         "min" => (Along::Least, view.handle.unit, own),
+        "argmin" => (Along::PlaceOfLeast, Unit::U64, dtype::<u64>(py)),
+        "argmax" => (Along::PlaceOfGreatest, Unit::U64, dtype::<u64>(py)),
         _ => (Along::Greatest, view.handle.unit, own),
     };
     let made = off(py, || {
@@ -283,6 +321,33 @@ fn prefix_sums(py: Python<'_>, of: &Core, is_anywhere: bool) -> PyResult<bool> {
         view.handle.settle(None)?;
         ordered.prefix_sums(row)?;
         Ok(true)
+    })
+}
+
+/// Writes cumulative sums or products along an axis to a new array, in the order of the items. Returns `false` if
+/// devices cannot compute them, or if the array is only in RAM and `is_anywhere` is false.
+#[pyfunction]
+fn accumulate(
+    py: Python<'_>,
+    into: &Core,
+    of: &Core,
+    axis: usize,
+    is_product: bool,
+    is_anywhere: bool,
+) -> PyResult<bool> {
+    let (to, shape) = (into.writable(py)?, of.shape_of(py)?);
+    let three = [shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product()];
+    if !matches!(to.kind, Kind::Number(_)) || !(is_anywhere || to.handle.is_on_cards) {
+        return Ok(false);
+    }
+    let Some((view, range)) = row(py, of)? else { return Ok(false) };
+    off(py, || {
+        let (open, to_open) = (view.handle.open()?, to.handle.open()?);
+        let is_whole = to.geometry.in_a_row(to.geometry.itemsize) && to.geometry.count() == to_open.len();
+        let Some(ordered) = open.ordered().filter(|_| is_whole) else { return Ok(false) };
+        to.handle.settle(None)?;
+        let how = if is_product { Accumulation::Product } else { Accumulation::Sum };
+        Ok(ordered.accumulate_axis(range.start, three, how, &**to_open)?)
     })
 }
 
@@ -416,6 +481,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(nth, module)?)?;
     module.add_function(wrap_pyfunction!(reduce_axis, module)?)?;
     module.add_function(wrap_pyfunction!(prefix_sums, module)?)?;
+    module.add_function(wrap_pyfunction!(accumulate, module)?)?;
     module.add_function(wrap_pyfunction!(take, module)?)?;
     module.add_function(wrap_pyfunction!(shuffle, module)?)?;
     module.add_function(wrap_pyfunction!(histogram, module)?)?;

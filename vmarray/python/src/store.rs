@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use vmarray::access::{ExportedSlice, Registered};
 use vmarray::bytemuck;
 use vmarray::compute::AnyColumn;
+use vmarray::device::expr::Type;
 use vmarray::device::{Device as _, DeviceKind};
 use vmarray::expr::{Assignment, Expr, Filtered, IntoFiltered, Number, Scalar};
 use vmarray::rows::RowTableBuilder;
@@ -170,15 +171,17 @@ impl<T: MaybeOrdered> Elements for Typed<T> {
             }
             Asked::IntSum => Reduced::Int(joined.sum(.., filtered::<_, i64>(code)?)?),
             Asked::FloatSum => Reduced::Float(joined.sum(.., filtered::<_, f64>(code)?)?),
+            Asked::IntExtreme { is_least } if code.program.type_of(code.value) == Some(Type::I64) => {
+                Reduced::IntAt(extreme::<_, i64>(joined, code, is_least)?)
+            }
             Asked::IntExtreme { is_least } => {
-                let of = filtered::<_, i64>(code)?;
-                let found = if is_least { joined.arg_min(.., of) } else { joined.arg_max(.., of) };
-                Reduced::IntAt(found?)
+                Reduced::IntAt(extreme::<_, i32>(joined, code, is_least)?.map(widened))
+            }
+            Asked::FloatExtreme { is_least } if code.program.type_of(code.value) == Some(Type::F64) => {
+                Reduced::FloatAt(extreme::<_, f64>(joined, code, is_least)?)
             }
             Asked::FloatExtreme { is_least } => {
-                let of = filtered::<_, f64>(code)?;
-                let found = if is_least { joined.arg_min(.., of) } else { joined.arg_max(.., of) };
-                Reduced::FloatAt(found?)
+                Reduced::FloatAt(extreme::<_, f32>(joined, code, is_least)?.map(widened))
             }
         })
     }
@@ -278,6 +281,20 @@ fn filtered<R, F: Scalar + Number>(code: &Code) -> vmarray::Result<Filtered<R, F
     })
 }
 
+/// Returns the first least or greatest value of a program, and its index.
+fn extreme<'a, Q: Query<'a, Index = usize>, F: Scalar + Number>(
+    of: Q,
+    code: &Code,
+    is_least: bool,
+) -> vmarray::Result<Option<(usize, F)>> {
+    let value = filtered::<Q::Row, F>(code)?;
+    if is_least { of.arg_min(.., value) } else { of.arg_max(.., value) }
+}
+
+fn widened<F: Into<T>, T>((index, value): (usize, F)) -> (usize, T) {
+    (index, value.into())
+}
+
 /// Location in which an array is stored.
 pub enum Place {
     /// In device memory; the contents do not persist.
@@ -334,7 +351,7 @@ pub fn build(unit: Unit, len: usize, options: &Options, place: &Place) -> vmarra
             builder = builder.max_len(len);
         }
         let array = match place {
-            Place::Memory => builder.devices(options.devices.iter().cloned()).build()?,
+            Place::Memory => builder.cache_on_demand().devices(options.devices.iter().cloned()).build()?,
             Place::Create(files, text) => builder.annotation(text).create(files)?,
             Place::Open(files, false) => builder.open(files)?,
             Place::Open(files, true) => builder.open_read_only(files)?,

@@ -128,19 +128,28 @@ def test_lines_along_an_axis_by_devices(data, shape, dtype, seed):
         if least is not None:
             compared(least, numpys.min(axis=axis), True)
             compared(_functions._extreme_along(np.maximum, ours, axis, is_anywhere=True), numpys.max(axis=axis), True)
+            same(_functions._argument_along("min", ours, axis, is_anywhere=True), numpys.argmin(axis))
+            same(_functions._argument_along("max", ours, axis, is_anywhere=True), numpys.argmax(axis))
         for ufunc, expected in (np.add, np.cumsum(numpys, axis)), (np.multiply, np.cumprod(numpys, axis)):
             result = vm.empty(expected.shape, expected.dtype, page_len=16)
             is_done = _shapes.accumulated_on_cards(ufunc, ours, axis, result, is_anywhere=True)
-            is_last = ufunc is np.add and axis == len(shape) - 1
-            assert is_done == (dtype != np.float16 and (is_last or axis == 0))
+            assert is_done == (dtype != np.float16 and (sums is not None or dtype != expected.dtype))
             if is_done:
                 compared(result, expected, True)
+        line, expected = ours.reshape(-1), np.cumsum(numpys)
+        result = vm.empty(expected.shape, expected.dtype, page_len=16)
+        if _shapes.accumulated_on_cards(np.add, line, 0, result, is_anywhere=True):
+            compared(result, expected, True)
 
 
 def test_nans_along_an_axis_are_extremes():
-    own = np.array([[1, np.nan, 3], [4, 5, 6]])
-    assert _functions._extreme_along(np.minimum, vm.asarray(own), 0, is_anywhere=True) is None
-    same(vm.asarray(own).min(axis=0), own.min(axis=0))
+    own = np.array([[1, np.nan, 3], [4, 5, np.nan], [-0.0, np.nan, 0.0], [0.0, 1, -np.inf]])
+    array = vm.asarray(own)
+    for axis in (0, 1):
+        same(_functions._extreme_along(np.minimum, array, axis, is_anywhere=True), own.min(axis))
+        same(_functions._extreme_along(np.maximum, array, axis, is_anywhere=True), own.max(axis))
+        same(_functions._argument_along("min", array, axis, is_anywhere=True), own.argmin(axis))
+        same(_functions._argument_along("max", array, axis, is_anywhere=True), own.argmax(axis))
 
 
 @given(st.data(), shapes, st.sampled_from(ALL), st.sampled_from(COMPUTED), seeds)

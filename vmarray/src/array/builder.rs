@@ -269,6 +269,21 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
+    /// Allocates the cache at its first uses, and not with the array. This is useful for results that perhaps
+    /// only devices read: page-locked memory takes some milliseconds.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::builder(1000).cache_on_demand().build()?;
+    /// array.set(7, 1)?;
+    /// assert_eq!(array.get(7)?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn cache_on_demand(mut self) -> Self {
+        self.settings.is_ahead = false;
+        self
+    }
+
     /// Enables or disables read-ahead; the default is on. If a thread accesses the array in order, read-ahead
     /// fetches pages into the cache before the thread needs them.
     pub fn read_ahead(mut self, on: bool) -> Self {

@@ -284,9 +284,10 @@ impl<T: Element, D: Device> ResultStore for VirtualArray<T, D> {
     }
 }
 
-/// Values in another array that move with the keys of a range, one for each key.
+/// Values in another array that move with the keys of a range, one for each key, or that the work reads.
 struct CompanionValues<'a> {
     pager: &'a Pager,
+    is_changed: bool,
     page_len: usize,
     range: Range<usize>,
     stride: u64,
@@ -305,6 +306,7 @@ impl<'a> CompanionValues<'a> {
         let is_alike = array.pager.is_striped_like(pager) && (channels == 1 || go_together);
         is_alike.then(|| Self {
             pager,
+            is_changed: of.target.is_some(),
             page_len,
             range: of.start..of.start + len,
             stride: of.stride() as u64,
@@ -331,15 +333,24 @@ impl HomeElements<'_> {
         }
         let values = companion.map(|(of, len)| CompanionValues::new(*self, range, of, len).ok_or(()));
         let Ok(values) = values.transpose() else { return Ok(false) };
+        let read = values.as_ref().filter(|values| !values.is_changed);
+        let failed_write_backs = || read.map_or(0, |values| values.pager.failed_write_backs());
+        let failed_before = failed_write_backs();
+        read.map_or(Ok(()), |values| values.pager.settle(&values.pages()))?;
         let mut claims = vec![(pager, self.touched_pages(range))];
-        claims.extend(values.as_ref().map(|values| (values.pager, values.pages())));
-        let mut claimed = Pager::claim_homes(&claims)?;
+        let changed = values.as_ref().filter(|values| values.is_changed);
+        claims.extend(changed.map(|values| (values.pager, values.pages())));
+        // Work that reads other elements overwrites the whole range.
+        let overwritten = read.map_or(0..0, |_| self.whole_pages(range));
+        let mut claimed = Pager::claim_homes(&claims, &overwritten)?;
         let share = |(number, own, companion): (usize, Range<u64>, Range<u64>)| {
             let ArrayRun { mut lane, columns, .. } = self.run(&[], number, &own);
-            let values = values.as_ref().map(|CompanionValues { pager, stride, .. }| {
+            let values = values.as_ref().map(|CompanionValues { pager, is_changed, stride, .. }| {
                 let channel = &pager.channels()[number];
                 lane.neighbours.push(&channel.queues);
-                lane.written.push(&channel.queues);
+                if *is_changed {
+                    lane.written.push(&channel.queues);
+                }
                 let start = channel.slot_memory().plus(companion.start * stride);
                 Elements { start, count: companion.end - companion.start, stride: *stride }
             });
@@ -351,6 +362,10 @@ impl HomeElements<'_> {
         let striping =
             Striping { page_len: self.page_len, channels: pager.channels().len(), start: range.start };
         match work(&shares, striping, &mut || claimed.begin_write()) {
+            // Devices may have read the slot of a page whose write-back failed.
+            DeviceOutcome::Done if failed_write_backs() != failed_before => {
+                Err(interrupted(unsettled().into(), 0..0, range.clone()))
+            }
             DeviceOutcome::Done => Ok(true),
             DeviceOutcome::Unsupported => Ok(false),
             DeviceOutcome::Failed(error) => Err(error),
@@ -371,7 +386,7 @@ impl HomeElements<'_> {
             let mut own = self.elements_in_channel(number, range);
             let (mut companion, mut bytes, mut of_each) =
                 (own.clone(), channel.slot_bytes(), self.stride as u64);
-            if let Some(CompanionValues { pager, page_len, range, stride }) = values {
+            if let Some(CompanionValues { pager, page_len, range, stride, .. }) = values {
                 companion = within_channel((number, channels.len()), *page_len, range);
                 bytes = bytes.max(pager.channels()[number].slot_bytes());
                 of_each = (of_each + stride).next_power_of_two();

@@ -13,7 +13,7 @@ use crate::ops::executor::{Answer, Question, Run, RunWork, TakenAnswer};
 
 /// The least and the greatest list length of a first search, which has one entry for each [`ELEMENTS_EACH`]
 /// elements. If there are more matches, the device searches again.
-const FIRST_LIMIT: RangeInclusive<u64> = 4096..=1 << 19;
+const FIRST_LIMIT: RangeInclusive<u64> = 4096..=(1 << 21) - 2;
 const ELEMENTS_EACH: u64 = 64;
 /// A search reserves memory for at most this number of indices in advance: 1 GiB of address space, which gets
 /// physical pages only when written.

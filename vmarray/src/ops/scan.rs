@@ -18,6 +18,7 @@
 
 mod along_axis;
 mod block;
+mod lines_on_cards;
 mod listed;
 mod number;
 mod on_cards;
@@ -26,7 +27,11 @@ mod prefix_scan;
 mod tree;
 mod view;
 
-pub(crate) use along_axis::{Lines, added, converted, counted, greater, lesser};
+pub use along_axis::Accumulation;
+pub(crate) use along_axis::{
+    Lines, added, converted, counted, greater, greater_or_nan, lesser, lesser_or_nan,
+};
+pub(crate) use lines_on_cards::Extreme;
 pub use number::PrefixSummed;
 pub(crate) use plan::PrefixScan;
 pub(crate) use prefix_scan::{PIECE_BYTES, scan_lines};

@@ -27,7 +27,10 @@ use backend_api::Device;
 
 use self::external::ExternalPlan;
 pub(crate) use self::external_merge::{bytes_in_ram, is_in_files};
-pub(crate) use self::kernels::{HAS_CARRIES, IS_EXCLUSIVE, LOOK_BACK_TILE, SUMS_ONLY, scan_kernel};
+pub(crate) use self::kernels::{
+    HAS_CARRIES, IS_EXCLUSIVE, LOOK_BACK_TILE, ROW_BLOCK, SUMS_ONLY, accumulation_kernel, extreme_kernels,
+    scan_kernel,
+};
 pub use self::keys::{KeyBits, KeyOrder, SortKey};
 pub(crate) use self::look_back::{LookBack, TileState, TileStates, look_back};
 use self::on_device::can_sort;

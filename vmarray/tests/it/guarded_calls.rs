@@ -21,6 +21,7 @@ use vmarray::host::SimulatedDevice;
 use vmarray::index_set::{Combine, PagedIndexSet, Tuples};
 use vmarray::kernel::{At, Own, Session};
 use vmarray::matrix::{MatMul, Matrix};
+use vmarray::nd::{Accumulation, NdSection};
 use vmarray::order::{Descending, MatchKind, Side};
 use vmarray::progress::with_progress;
 use vmarray::{
@@ -292,6 +293,21 @@ const READS: &[Operation] = &[
         image.write_box([0, 0]..[30, 40], &values)?;
         image.read_box(.., &mut vec![0; 1200])?;
         image.find(whole(), &7).map(|found| found.len() as u64)
+    }),
+    ("lines along an axis", |p| {
+        let of = NdSection::over(&p.array, [1, p.array.len()])?;
+        let best = Array::builder(1).devices([DEVICE.clone()]).build()?;
+        let place = VirtualArray::<u64>::builder(1).devices([DEVICE.clone()]).build()?;
+        let mut found = 0;
+        of.min_axis_or_nan(1, &best)?;
+        found += u64::from(best.get(0)?);
+        of.max_axis_or_nan(1, &best)?;
+        found += u64::from(best.get(0)?);
+        of.arg_min_axis(1, &place)?;
+        found += place.get(0)?;
+        of.arg_max_axis(1, &place)?;
+        of.accumulate_axis(1, Accumulation::Sum, NdSection::over_mut(&p.other, [1, p.array.len()])?)?;
+        Ok(found + place.get(0)? + u64::from(p.other.get(p.array.len() - 1)?))
     }),
     ("tiles", |p| {
         let image = NdArray::<u32, 2>::builder([30, 40]).tile([8, 8]).devices([DEVICE.clone()]).build()?;

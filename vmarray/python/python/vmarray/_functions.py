@@ -366,16 +366,20 @@ def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> A
 
 
 def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
-    """Minima or maxima along an axis, by GPUs, or by any devices with `is_anywhere`. None if an item is NaN, or if the
-    devices do not support the dtype."""
-    if not _ufuncs.is_computed(array.dtype):
-        return None
-    if not (is_anywhere or array._core.is_on_cards):
-        return None
-    if array.dtype.kind == "f" and array._core.reduce("first_nan") is not None:
+    """Minima or maxima along an axis, by GPUs, or by any devices with `is_anywhere`. None if the devices do not support
+    the dtype."""
+    if not _ufuncs.is_computed(array.dtype) or not (is_anywhere or array._core.is_on_cards):
         return None
     core = _core.reduce_axis(array._core, axis, "min" if ufunc is np.minimum else "max", is_anywhere)
     return None if core is None else Array._of(core)
+
+
+def _argument_along(which: str, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
+    """Indices of minima or maxima along an axis, as `_extreme_along`."""
+    if not _ufuncs.is_computed(array.dtype) or not (is_anywhere or array._core.is_on_cards):
+        return None
+    core = _core.reduce_axis(array._core, axis, f"arg{which}", is_anywhere)
+    return None if core is None else Array._of(core).astype(np.intp)
 
 
 def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -471,10 +475,11 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
         if found is not None and array.dtype == np.uint64:
             return found[0], found[1] + 2**63
         return found
-    place = array._core.reduce("first_nan")
-    if place is not None:
-        return place[0], np.nan
     found = array._core.reduce(f"float_{which}")
+    if found is not None and np.isinf(found[1]):
+        # The devices replaced NaNs by an infinity.
+        place = array._core.reduce("first_nan")
+        return found if place is None else (place[0], np.nan)
     if found is None or found[1]:
         return found
     # Devices compare zeroes without their signs, so read the sign of the found zero.
@@ -485,8 +490,8 @@ def _extreme(which: str, array: Array) -> tuple[Any, ...] | None:
 
 
 def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Computes the index of the minimum or maximum. The devices search all items; NumPy searches along an axis, and
-    needs RAM for one line of items along this axis.
+    """Computes the index of the minimum or maximum. The devices search all items, and GPUs also search along an axis.
+    Otherwise NumPy searches along an axis, and needs RAM for one line of items along this axis.
     """
     array._core.compute()
     function = np.argmin if which == "min" else np.argmax
@@ -496,6 +501,9 @@ def argument(which: str, array: Array, axis: Any = None, out: Any = None, keepdi
         return _given(_extreme(which, array)[0], np.intp, array, out, keepdims)
     if axis is None:
         return argument(which, array.reshape(-1), 0, out, False)
+    found = _argument_along(which, array, axis_of(axis, array.ndim)) if array.ndim > 1 else None
+    if found is not None:
+        return _kept(found, array, axis_of(axis, array.ndim), out, keepdims)
     return lines(lambda part, own: function(part, own, keepdims=True), array, axis, np.intp, keepdims, out)
 
 

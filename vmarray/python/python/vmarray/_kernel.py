@@ -469,7 +469,7 @@ class Kernel:
         ]
         most = max(_AT_ONCE, math.prod(shape) // 8)
         if not all(inner) or any(math.prod(_wide(box, borders)) > most for box in edges):
-            return self._at_the_edge(arrays, shape, every, borders, beyond)
+            return _each(self._at_the_edge(arrays, shape, every, borders, beyond), Array.copy)
         results = self._at_a_distance(arrays, shape, borders)
         for box in edges:
             parts = self._at_the_edge(arrays, shape, box, borders, beyond)
@@ -510,7 +510,8 @@ class Kernel:
         borders: list[tuple[int, int]],
         beyond: tuple[str, Any],
     ) -> Any:
-        """Computes the results in `box`, near an edge, from copies padded by the widths `borders`, as `beyond` says."""
+        """Computes the results in `box`, near an edge, from copies padded by the widths `borders`, as `beyond` says.
+        Returns views of larger arrays."""
         mode, fill = beyond
         wide = _wide(box, borders)
         # If every item of a large array is near an edge, pad the array on the devices instead of in RAM.
@@ -523,14 +524,22 @@ class Kernel:
         def copied(array: Array) -> Array:
             if is_whole:
                 return pad(array, borders, mode, **({"constant_values": fill} if mode == "constant" else {}))
-            items = np.asarray(array[np.ix_(*(np.maximum(axis, 0) for axis in places))])
+            starts = [np.min(axis, initial=extent, where=axis >= 0) for axis, extent in zip(places, shape)]
+            ends = [max(axis.max(), start) + 1 for axis, start in zip(places, starts)]
+            if math.prod(map(operator.sub, ends, starts)) <= 4 * math.prod(wide):
+                # One box has the items: copy it at once.
+                items = np.asarray(array[tuple(map(slice, starts, ends))])
+                for number, axis in enumerate(places):
+                    items = items.take(np.maximum(axis - starts[number], 0), number)
+            else:
+                items = np.asarray(array[np.ix_(*(np.maximum(axis, 0) for axis in places))])
             for number, axis in enumerate(places):
                 items[(*[slice(None)] * number, axis < 0)] = np.asarray(fill)[()]
             return _array.asarray(items, **_array._options_like(array))
 
         results = self._at_a_distance([copied(one) if isinstance(one, Array) else one for one in arrays], wide, borders)
         inner = tuple(slice(before, before + len(of)) for of, (before, _) in zip(box, borders))
-        return _each(results, lambda one: one[inner].copy())
+        return _each(results, lambda one: one[inner])
 
 
 def _wide(box: list[range], borders: list[tuple[int, int]]) -> tuple[int, ...]:

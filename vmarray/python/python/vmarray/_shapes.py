@@ -235,29 +235,28 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", **given: Any) -> A
 # Functions for cumulative sums and differences.
 
 
-#: Bytes of a row from which GPUs get whole rows.
-_ROW_BYTES = 1 << 20
+#: Number of lines along an axis from which GPUs accumulate each line in the order of its items.
+_LINES = 1 << 12
 
 
 def accumulated_on_cards(ufunc: np.ufunc, array: Array, axis: int, result: Array, is_anywhere: bool = False) -> bool:
-    """Writes cumulative sums or products along `axis` to `result`. Along the last axis, the Rust library computes
-    prefix sums. Along the first axis, if rows are long, devices compute each row from the previous one. Returns False
+    """Writes cumulative sums or products along `axis` to `result`. If there are many lines, devices accumulate each in
+    NumPy's order. Otherwise the Rust library computes prefix sums along the last axis, in another order. Returns False
     if GPUs (with `is_anywhere`, any devices) should not compute the result, which the caller then overwrites.
     """
     kinds = (array.dtype, result.dtype)
-    if not (is_anywhere or result._core.is_on_cards) or 0 in array.shape:
+    if not (is_anywhere or result._core.is_on_cards) or 0 in array.shape or ufunc not in (np.add, np.multiply):
         return False
     if any(one.kind not in "biuf" or one == np.float16 or not one.isnative for one in kinds):
         return False
-    if axis == array.ndim - 1 and ufunc is np.add:
-        result[...] = array
-        return _core.prefix_sums(result._core, is_anywhere)
-    if axis == 0 and array.ndim > 1 and (is_anywhere or result[0].nbytes >= _ROW_BYTES):
-        result[0] = array[0]
-        for number in range(1, len(array)):
-            ufunc(result[number - 1], array[number], out=result[number], dtype=result.dtype, casting="unsafe")
-        return True
-    return False
+    has_lines = array.ndim > 1 and (is_anywhere or array.size // array.shape[axis] >= _LINES)
+    if has_lines:
+        source = array.astype(result.dtype, copy=False)._core
+        return _core.accumulate(result._core, source, axis, ufunc is np.multiply, is_anywhere)
+    if axis != array.ndim - 1 or ufunc is not np.add:
+        return False
+    result[...] = array
+    return _core.prefix_sums(result._core, is_anywhere)
 
 
 def accumulated(ufunc: np.ufunc) -> Any:

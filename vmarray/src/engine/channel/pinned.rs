@@ -31,7 +31,7 @@ const _: () = assert!(backend_api::Compute::partials_bytes() <= SLAB_BYTES_MIN a
 /// Maximum bytes of further slabs, which double the pool.
 const SLAB_BYTES_MAX: usize = 32 << 20;
 /// Maximum bytes of pieces that the pool keeps. A list of all matches may take a hundred times as much.
-const PIECE_BYTES_MAX: usize = 8 << 20;
+const PIECE_BYTES_MAX: usize = 16 << 20;
 
 /// A piece of page-locked memory from the pool.
 ///

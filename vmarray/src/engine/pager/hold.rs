@@ -257,19 +257,31 @@ impl Pager {
     }
 
     /// Holds all pages in ranges of several arrays, as [`claim_home`](Self::claim_home) does. The thread
-    /// waits for users of a page only while it holds none. Several threads acquire many pages.
-    pub(crate) fn claim_homes<'a>(of: &[(&'a Self, Range<u64>)]) -> Result<HomesClaimed<'a>> {
+    /// waits for users of a page only while it holds none. Several threads acquire many pages. The caller
+    /// overwrites the home slots of the pages `overwritten` of the first array, which get no contents.
+    pub(crate) fn claim_homes<'a>(
+        of: &[(&'a Self, Range<u64>)],
+        overwritten: &Range<u64>,
+    ) -> Result<HomesClaimed<'a>> {
+        let overwritten_of = |number: usize| if number == 0 { overwritten.clone() } else { 0..0 };
         loop {
-            for (pager, pages) in of {
+            for (number, (pager, pages)) in of.iter().enumerate() {
                 pager.expect_writable()?;
-                pager.settle(pages)?;
+                let (Range { start, end }, kept) = (overwritten_of(number), pages);
+                if start < end {
+                    pager.settle(&(kept.start..start))?;
+                    pager.settle(&(end..kept.end))?;
+                } else {
+                    pager.settle(kept)?;
+                }
                 pager.evict(pages)?;
             }
             let mut claimed = HomesClaimed { pages: Vec::new(), is_written: false, notes: Vec::new() };
-            let in_use = of.iter().try_fold(None, |in_use, (pager, pages)| match in_use {
-                None => pager.try_claim_homes(pages, &mut claimed.pages),
-                Some(_) => Ok(in_use),
-            })?;
+            let in_use =
+                of.iter().enumerate().try_fold(None, |in_use, (number, (pager, pages))| match in_use {
+                    None => pager.try_claim_homes(pages, &overwritten_of(number), &mut claimed.pages),
+                    Some(_) => Ok(in_use),
+                })?;
             let Some((pager, page)) = in_use else {
                 // A scatter (write by index) checks pages but does not hold them, so make running scatters
                 // check again.
@@ -292,6 +304,7 @@ impl Pager {
     fn try_claim_homes<'a>(
         &'a self,
         pages: &Range<u64>,
+        overwritten: &Range<u64>,
         claimed: &mut Vec<(&'a Self, Range<u64>)>,
     ) -> Result<Option<(&'a Self, u64)>> {
         let (parts, outcomes) = (parts_of(pages), Mutex::new((claimed, Ok(()), None)));
@@ -299,7 +312,8 @@ impl Pager {
             let mut taken = part.start;
             let mut outcome = Ok(true);
             while taken < part.end && matches!(outcome, Ok(true)) {
-                outcome = self.try_claim_as_found(taken);
+                let fetch = if overwritten.contains(&taken) { Fetch::Overwrite } else { Fetch::Contents };
+                outcome = self.try_claim_as_found(taken, fetch);
                 taken += u64::from(matches!(outcome, Ok(true)));
             }
             let mut all = outcomes.lock();
@@ -315,10 +329,10 @@ impl Pager {
     }
 
     /// Holds a page as [`claim_home`](Self::claim_home) does; returns false if a thread uses it.
-    fn try_claim_as_found(&self, page: u64) -> Result<bool> {
+    fn try_claim_as_found(&self, page: u64, fetch: Fetch) -> Result<bool> {
         match self.try_own_as_found(page) {
-            Ok(AsFound::Absent(claim)) => claim.keep(Fetch::Contents)?,
-            Ok(AsFound::Resident(hold)) => hold.write_back_and_unmap()?.keep(Fetch::Contents)?,
+            Ok(AsFound::Absent(claim)) => claim.keep(fetch)?,
+            Ok(AsFound::Resident(hold)) => hold.write_back_and_unmap()?.keep(fetch)?,
             Err(_) => return Ok(false),
         }
         Ok(true)

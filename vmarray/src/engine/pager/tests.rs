@@ -112,7 +112,7 @@ fn scatters_look_again_at_pages_whose_homes_were_claimed() {
     array.evict(..).unwrap();
     let begun = || array.pager().channels()[0].queues.loads_begun();
     let before = begun();
-    let claimed = Pager::claim_homes(&[(array.pager(), 0..4)]).unwrap();
+    let claimed = Pager::claim_homes(&[(array.pager(), 0..4)], &(0..0)).unwrap();
     assert_ne!(begun(), before);
     drop(claimed);
     assert_eq!(array.to_vec(..).unwrap(), [7; 64]);

@@ -132,7 +132,8 @@ pub trait ResultStore: OperandStore {
     /// Changes the elements of a range, and possibly the corresponding elements of other stores.
     fn change(&self, others: &[Operand<'_>], range: &Range<usize>, change: &dyn Change) -> Result<()>;
 
-    /// Calls `work` on the device memory with the elements of a range, and with as many of another store.
+    /// Calls `work` on the device memory with the elements of a range, and with elements of another store. If
+    /// the operand of this store is not a changed one, the work only reads it, and overwrites the range.
     /// Returns false without a change if a device does not support the work, or if the devices cannot access
     /// each other.
     fn change_on_devices(

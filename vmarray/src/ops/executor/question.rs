@@ -295,8 +295,8 @@ impl Answer<'_> {
 }
 
 /// The longest list in one result. Longer lists are requested in parts, which limits their memory. With a
-/// header of two words a list takes 8 MiB.
-const LISTED_MAX: u64 = if cfg!(test) { 16 } else { (1 << 20) - 2 };
+/// header of two words a list takes 16 MiB.
+const LISTED_MAX: u64 = if cfg!(test) { 16 } else { (1 << 21) - 2 };
 /// The least list length for a part, even if fewer entries are expected.
 const LISTED_MIN: u64 = if cfg!(test) { 4 } else { 4096 };
 /// If a device refuses a question, this number of bytes is copied to RAM at a time.

@@ -13,8 +13,10 @@ use std::ops::Range;
 use vmarray_kernel::launch::DomainAxis;
 use vmarray_kernel::{Anywhere, At, ElementMemory, Function, KernelNumber, Own, kernel};
 
+use super::lines_on_cards::{Extreme, RowBox};
 use super::listed::ListedElements;
 use super::number::PrefixSummed;
+use super::prefix_scan::PIECE_BYTES;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::executor::{Operand, OperandStore, STAGED_BYTES};
@@ -114,9 +116,40 @@ fn reduced<
     out.set(all);
 }
 
+/// Kernel function: returns the lesser number, or a NaN if a number is one.
+#[kernel(crate = vmarray_kernel)]
+pub fn lesser_or_nan<S: KernelNumber>(a: S, b: S) -> S {
+    if a < b || a >= b { a.min(b) } else { a + b }
+}
+
+/// Kernel function: returns the greater number, or a NaN if a number is one.
+#[kernel(crate = vmarray_kernel)]
+pub fn greater_or_nan<S: KernelNumber>(a: S, b: S) -> S {
+    if a < b || a >= b { a.max(b) } else { a + b }
+}
+
 #[kernel(crate = vmarray_kernel)]
 fn copied<S: ElementMemory>(x: &Own<S>, out: &mut Own<S>) {
     out.set(x.get());
+}
+
+/// The operation of [`accumulate_axis`](crate::nd::NdView::accumulate_axis).
+///
+/// ```
+/// use vmarray::nd::Accumulation;
+/// use vmarray::prelude::*;
+/// let table = NdArray::<f32, 2>::new([2, 2])?;
+/// table.write_box(.., &[2.0, 3.0, 0.5, 4.0])?;
+/// table.accumulate_axis(1, Accumulation::Product, &table)?;
+/// assert_eq!(table.to_vec(..)?, [2.0, 6.0, 0.5, 2.0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accumulation {
+    /// Each result is the sum of the elements up to it.
+    Sum,
+    /// Each result is the product of the elements up to it.
+    Product,
 }
 
 /// A function that reads a box of elements, row by row.
@@ -182,6 +215,74 @@ impl<T: PrefixSummed> Lines<'_, T> {
         }
         let all = self.by_pieces::<S, F, O>(count)?;
         write(&all, into)
+    }
+
+    /// Writes an extreme of each line, or its index, if a GPU stores the elements and the results in rows.
+    /// Otherwise returns false.
+    pub fn extreme_on_card(&self, of: Extreme, into: Bound<'_>) -> Result<bool> {
+        let Bound::Elements(into) = into else { unreachable!("results are always elements of a view") };
+        let into = self.checked_into(into)?;
+        let (Some(of_lines), Some(target)) = (self.in_rows(), into.operand.target) else { return Ok(false) };
+        let is_apart = into.extents.len() == 1 && !std::ptr::addr_eq(into.operand.store, self.store);
+        if !is_apart || self.extents.contains(&0) {
+            return Ok(false);
+        }
+        of_lines.extremes::<T>(of, (target, into.operand.start))
+    }
+
+    /// Writes the index of the first extreme of each line. The host compares the elements piece by piece.
+    pub fn first_extremes(&self, is_least: bool, into: Bound<'_>) -> Result<()> {
+        let Bound::Elements(into) = into else { unreachable!("results are always elements of a view") };
+        let into = self.checked_into(into)?;
+        let [before, along, after] = around(&self.extents, self.axis);
+        if before * after > 0 && along == 0 {
+            return Err(ErrorKind::PositionOutside { axis: self.axis, index: 0, extent: 0 }.into());
+        }
+        let mut found = zeroed_vec::<u64>(before * after)?;
+        let mut best = zeroed_vec::<T>(before * after)?;
+        let row_len = self.extents[1..].iter().product::<usize>().max(1);
+        let at_once = (PIECE_BYTES / size_of::<T>() / row_len).max(1);
+        for first in (0..self.extents[0]).step_by(at_once) {
+            let mut of: Vec<Range<usize>> = self.extents.iter().map(|extent| 0..*extent).collect();
+            of[0] = first..self.extents[0].min(first + at_once);
+            for (number, value) in (first * row_len..).zip((self.read)(&of)?) {
+                let line = number / (along * after) * after + number % after;
+                let (k, so_far) = (number / after % along, best[line]);
+                let is_more = if is_least { value < so_far } else { value > so_far };
+                let is_nan = |value: T| value.partial_cmp(&value).is_none();
+                if k == 0 || !is_nan(so_far) && (is_more || is_nan(value)) {
+                    (best[line], found[line]) = (value, k as u64);
+                }
+            }
+        }
+        write(&found, into)
+    }
+
+    /// Writes cumulative sums or products along each line, if a GPU stores the elements and the results in rows.
+    /// Otherwise returns false.
+    pub fn accumulate_on_card(&self, how: Accumulation, into: Bound<'_>) -> Result<bool> {
+        let Bound::Elements(into) = into else { unreachable!("results are always elements of a view") };
+        let stored = into.stored.as_ref().filter(|stored| !stored.is_part() && !stored.is_tiled());
+        let (Some(of_lines), Some(target), Some(stored)) = (self.in_rows(), into.operand.target, stored)
+        else {
+            return Ok(false);
+        };
+        let start = stored.range().start;
+        if self.extents.contains(&0) || std::ptr::addr_eq(into.operand.store, self.store) {
+            return Ok(false);
+        }
+        of_lines.accumulations::<T>(how == Accumulation::Product, (target, start))
+    }
+
+    /// Returns the elements as a box of three axes, if they are stored in rows without others between them.
+    fn in_rows(&self) -> Option<RowBox<'_>> {
+        let stored = self.stored.as_ref().filter(|stored| !stored.is_tiled())?;
+        let mut longer = stored.axes.iter().skip_while(|axis| axis.extent == 1).skip(1);
+        if !longer.all(|axis| axis.start == 0 && axis.extent == axis.tiles) {
+            return None;
+        }
+        let [before, along, after] = around(&self.extents, self.axis);
+        Some(RowBox { from: Operand::new(self.store, stored.range().start), before, along, after })
     }
 
     /// Reduces each block of each line. The results are in the order of blocks: first the first block of all

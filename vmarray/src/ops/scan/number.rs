@@ -4,6 +4,7 @@ use backend_api::expr;
 use vmarray_kernel::{ElementMemory, Function, KernelNumber, kernel};
 
 use crate::base::element::Element;
+use crate::ops::sort::SortKey;
 
 /// Element types with [prefix sums](crate::views::Scan::prefix_sum) and [reductions along an
 /// axis](crate::nd::NdView::sum_axis): `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
@@ -21,7 +22,9 @@ use crate::base::element::Element;
 /// assert_eq!(lengths.to_vec(..)?, [0, 5, 5]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait PrefixSummed: KernelNumber<Native = Self> + expr::Number + ElementMemory + Element {
+pub trait PrefixSummed:
+    KernelNumber<Native = Self> + expr::Number + ElementMemory + Element + SortKey
+{
     /// True if sums have the same bits for any order of additions.
     #[doc(hidden)]
     const IS_EXACT: bool;

@@ -6,6 +6,7 @@
 
 mod count;
 mod keys;
+mod lines;
 mod look_back;
 mod merge;
 mod passes;
@@ -19,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use backend_api::kernel::Type;
 use backend_api::{CodeLanguage, Device};
 
+pub(crate) use self::lines::ROW_BLOCK;
 pub(crate) use self::look_back::{HAS_CARRIES, IS_EXCLUSIVE, LOOK_BACK_BLOCK, LOOK_BACK_TILE, SUMS_ONLY};
 use super::onesweep::{self, MoveKernel, OfLengths};
 use crate::ops::executor::LibraryKernel;
@@ -127,6 +129,34 @@ pub(crate) fn scan_kernel(
         };
         Some(scan::of(number, waits, has_rows))
     })
+}
+
+/// Returns the kernels that find the greatest elements of 1, 2, 4 or 8 bytes of lines: for parts of lines, which
+/// work-items or warps read, and for whole lines, as indices or as elements. See [`lines`].
+pub(crate) fn extreme_kernels(
+    bytes: u64,
+    by_warps: bool,
+    is_index: bool,
+) -> Option<[&'static LibraryKernel; 2]> {
+    static FIRSTS: [OfLengths<LibraryKernel>; 2] = [const { OfLengths::new() }; 2];
+    static WHOLE: [OfLengths<LibraryKernel>; 2] = [const { OfLengths::new() }; 2];
+    let firsts =
+        FIRSTS[usize::from(by_warps)].get(bytes, None, |of, _| Some(lines::firsts_of(of, by_warps)))?;
+    let whole = WHOLE[usize::from(is_index)].get(bytes, None, |of, _| Some(lines::whole_of(of, is_index)))?;
+    Some([firsts, whole])
+}
+
+/// Returns the kernel of cumulative sums or products of numbers of a type, for lines along the last axis or for
+/// others. See [`lines`].
+pub(crate) fn accumulation_kernel(
+    number: Type,
+    is_product: bool,
+    is_last: bool,
+) -> Option<&'static LibraryKernel> {
+    static LOWERED: [OfLengths<LibraryKernel>; 8] = [const { OfLengths::new() }; 8];
+    let kind = usize::from(number.is_float()) + 2 * usize::from(is_product) + 4 * usize::from(is_last);
+    let of = |_, _| Some(lines::accumulation_of(number, is_product, is_last));
+    LOWERED[kind].get(number.bytes().into(), None, of)
 }
 
 /// Returns the kernel that lists the runs of equal elements of 1, 2, 4 or 8 bytes: the first position of

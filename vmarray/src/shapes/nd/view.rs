@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeBounds};
 
-use vmarray_kernel::Function;
+use vmarray_kernel::{Function, k};
 
 #[cfg(feature = "ndarray")]
 use super::interchange;
@@ -11,15 +11,14 @@ use super::section::{NdSection, NdSectionMut};
 use super::sets;
 use super::shape;
 use super::sort;
-#[cfg(doc)]
-use crate::base::error::ErrorKind;
-use crate::base::error::{Result, expect_len};
+use crate::base::error::{ErrorKind, Result, expect_len};
 use crate::base::memory::{reserve_large, zeroed_vec};
 use crate::index_sets::{Dimension, Tuples};
 use crate::ops::expr::Expr;
 use crate::ops::launch::changed;
 use crate::ops::scan::{
-    Lines, PIECE_BYTES, PrefixScan, PrefixSummed, added, converted, counted, greater, lesser, scan_lines,
+    Accumulation, Extreme, Lines, PIECE_BYTES, PrefixScan, PrefixSummed, added, converted, counted, greater,
+    greater_or_nan, lesser, lesser_or_nan, scan_lines,
 };
 use crate::ops::sort::SortKey;
 use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut};
@@ -171,8 +170,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Self: View<'a, Element: PrefixSummed>,
         W: ViewMut<'b> + View<'b, Element = Self::Element> + 'b,
     {
-        type Same<T> = converted<T, T>;
-        reduced::<_, _, Same<Self::Element>, lesser<Self::Element>, N, M>(self, "min_axis", axis, into, true)
+        let of = Extreme { is_least: true, is_index: false, is_nan_extreme: false };
+        extremes::<_, _, lesser<Self::Element>, N, M>(self, "min_axis", axis, into, of)
     }
 
     /// Writes the greatest element along an axis to a view; see [`min_axis`](Self::min_axis).
@@ -194,8 +193,130 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Self: View<'a, Element: PrefixSummed>,
         W: ViewMut<'b> + View<'b, Element = Self::Element> + 'b,
     {
-        type Same<T> = converted<T, T>;
-        reduced::<_, _, Same<Self::Element>, greater<Self::Element>, N, M>(self, "max_axis", axis, into, true)
+        let of = Extreme { is_least: false, is_index: false, is_nan_extreme: false };
+        extremes::<_, _, greater<Self::Element>, N, M>(self, "max_axis", axis, into, of)
+    }
+
+    /// Writes the least element along an axis to a view, or a NaN if an element is a NaN; see
+    /// [`min_axis`](Self::min_axis).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let table = NdArray::<f32, 2>::new([2, 2])?;
+    /// table.write_box(.., &[1.0, f32::NAN, 3.0, 2.0])?;
+    /// let least = VirtualArray::<f32>::new(2)?;
+    /// table.min_axis_or_nan(1, &least)?;
+    /// assert!(least.get(0)?.is_nan() && least.get(1)? == 2.0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`min_axis`](Self::min_axis).
+    fn min_axis_or_nan<'b, W>(self, axis: usize, into: W) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+        W: ViewMut<'b> + View<'b, Element = Self::Element> + 'b,
+    {
+        let of = Extreme { is_least: true, is_index: false, is_nan_extreme: true };
+        extremes::<_, _, lesser_or_nan<Self::Element>, N, M>(self, "min_axis_or_nan", axis, into, of)
+    }
+
+    /// Writes the greatest element along an axis to a view, or a NaN if an element is a NaN; see
+    /// [`min_axis`](Self::min_axis).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let table = NdArray::<f32, 2>::new([2, 2])?;
+    /// table.write_box(.., &[1.0, f32::NAN, 3.0, 2.0])?;
+    /// let greatest = VirtualArray::<f32>::new(2)?;
+    /// table.max_axis_or_nan(0, &greatest)?;
+    /// assert!(greatest.get(0)? == 3.0 && greatest.get(1)?.is_nan());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`min_axis`](Self::min_axis).
+    fn max_axis_or_nan<'b, W>(self, axis: usize, into: W) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+        W: ViewMut<'b> + View<'b, Element = Self::Element> + 'b,
+    {
+        let of = Extreme { is_least: false, is_index: false, is_nan_extreme: true };
+        extremes::<_, _, greater_or_nan<Self::Element>, N, M>(self, "max_axis_or_nan", axis, into, of)
+    }
+
+    /// Writes the index of the first least element along an axis to a view. A NaN is less than all numbers, as
+    /// for `numpy`'s `argmin`. A GPU that stores the elements and the results in rows finds the indices; for
+    /// other elements the host does, some MiB at a time.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let table = NdArray::<i16, 2>::new([2, 3])?;
+    /// table.write_box(.., &[3, 1, 1, 9, 5, 7])?;
+    /// let places = VirtualArray::<u64>::new(2)?;
+    /// table.arg_min_axis(1, &places)?;
+    /// assert_eq!(places.to_vec(..)?, [1, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`min_axis`](Self::min_axis).
+    fn arg_min_axis<'b>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + 'b) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+    {
+        first_extremes(self, "arg_min_axis", axis, into, true)
+    }
+
+    /// Writes the index of the first greatest element along an axis to a view. A NaN is greater than all
+    /// numbers; see [`arg_min_axis`](Self::arg_min_axis).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    /// let table = NdArray::<f32, 2>::new([2, 3])?;
+    /// table.write_box(.., &[3.0, -1.0, f32::NAN, 9.0, -1.0, 7.0])?;
+    /// let places = VirtualArray::<u64>::new(3)?;
+    /// table.arg_max_axis(0, &places)?;
+    /// assert_eq!(places.to_vec(..)?, [1, 0, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`min_axis`](Self::min_axis).
+    fn arg_max_axis<'b>(self, axis: usize, into: impl ViewMut<'b, Element = u64> + 'b) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+    {
+        first_extremes(self, "arg_max_axis", axis, into, false)
+    }
+
+    /// Writes the cumulative sums or products along an axis to a view of the same shape, which may be this one.
+    /// Each result is the previous result plus, or times, the next element, in the type of the elements, as for
+    /// `numpy`'s `accumulate`. Integers wrap.
+    ///
+    /// A GPU that stores the elements and the results in rows computes them, along the last axis only if there
+    /// are 4096 lines. Otherwise the elements go through the host, some MiB at a time, and at least all elements
+    /// of one index along the first axis.
+    ///
+    /// ```
+    /// use vmarray::nd::Accumulation;
+    /// use vmarray::prelude::*;
+    /// let (table, sums) = (NdArray::<i32, 2>::new([2, 2])?, NdArray::<i32, 2>::new([2, 2])?);
+    /// table.write_box(.., &[1, 2, 3, 4])?;
+    /// table.accumulate_axis(0, Accumulation::Sum, &sums)?;
+    /// assert_eq!(sums.to_vec(..)?, [1, 2, 4, 6]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`KernelShape`](ErrorKind::KernelShape) for another shape, and the
+    /// errors of [`to_vec`](View::to_vec) and [`write`](ViewMut::write).
+    fn accumulate_axis<'b, const K: usize, W>(self, axis: usize, how: Accumulation, into: W) -> Result<()>
+    where
+        Self: View<'a, Element: PrefixSummed>,
+        W: NdViewMut<'b, K, M> + View<'b, Element = Self::Element> + 'b,
+    {
+        accumulated::<_, _, N, M, K>(self, axis, how, into)
     }
 
     /// Counts the elements along an axis for which a [kernel function](macro@crate::kernel) returns true, by
@@ -460,14 +581,113 @@ where
     F: Function<(V::Element,), W::Element>,
     O: Function<(W::Element, W::Element), W::Element>,
 {
+    with_lines(view, name, axis, |lines| lines.reduce::<W::Element, F, O>(changed(into), is_partial))
+}
+
+/// Calls `work` with the lines of a view along an axis.
+fn with_lines<'a, V, R, const N: usize, const M: usize>(
+    view: V,
+    name: &'static str,
+    axis: usize,
+    work: impl FnOnce(Lines<'_, V::Element>) -> Result<R>,
+) -> Result<R>
+where
+    V: NdView<'a, N, M> + View<'a, Element: PrefixSummed>,
+{
     shape::check_axis(axis, M)?;
     let (store, region) = view.parts();
     let read = |of: &[Range<usize>]| {
         view.to_vec(std::array::from_fn(|axis| of[axis].start)..std::array::from_fn(|axis| of[axis].end))
     };
     let (store, stored, extents) = (store.as_operand(INTERNAL), region.stored(), region.axes());
-    Lines { name, store, stored, extents, axis, read: &read }
-        .reduce::<W::Element, F, O>(changed(into), is_partial)
+    work(Lines { name, store, stored, extents, axis, read: &read })
+}
+
+/// Writes an extreme of each line along an axis, which `O` computes of two elements.
+fn extremes<'a, 'b, V, W, O, const N: usize, const M: usize>(
+    view: V,
+    name: &'static str,
+    axis: usize,
+    into: W,
+    of: Extreme,
+) -> Result<()>
+where
+    V: NdView<'a, N, M> + View<'a, Element: PrefixSummed>,
+    W: ViewMut<'b> + View<'b, Element = V::Element> + 'b,
+    O: Function<(V::Element, V::Element), V::Element>,
+{
+    if with_lines(view, name, axis, |lines| lines.extreme_on_card(of, changed(into)))? {
+        return Ok(());
+    }
+    reduced::<_, _, converted<V::Element, V::Element>, O, N, M>(view, name, axis, into, true)
+}
+
+fn first_extremes<'a, 'b, V, W, const N: usize, const M: usize>(
+    view: V,
+    name: &'static str,
+    axis: usize,
+    into: W,
+    is_least: bool,
+) -> Result<()>
+where
+    V: NdView<'a, N, M> + View<'a, Element: PrefixSummed>,
+    W: ViewMut<'b, Element = u64> + 'b,
+{
+    let of = Extreme { is_least, is_index: true, is_nan_extreme: true };
+    with_lines(view, name, axis, |lines| {
+        if lines.extreme_on_card(of, changed(into))? {
+            return Ok(());
+        }
+        lines.first_extremes(is_least, changed(into))
+    })
+}
+
+fn accumulated<'a, 'b, V, W, const N: usize, const M: usize, const K: usize>(
+    view: V,
+    axis: usize,
+    how: Accumulation,
+    into: W,
+) -> Result<()>
+where
+    V: NdView<'a, N, M> + View<'a, Element: PrefixSummed>,
+    W: NdViewMut<'b, K, M> + View<'b, Element = V::Element> + 'b,
+{
+    let extents = NdView::shape(view);
+    if NdView::shape(into) != extents {
+        let (kernel, place, argument) = ("accumulate_axis".into(), String::new(), "into".into());
+        let (expected, got) = (extents.to_vec(), NdView::shape(into).to_vec());
+        return Err(ErrorKind::KernelShape { kernel, place, argument, expected, got }.into());
+    }
+    let is_done =
+        with_lines(view, "accumulate_axis", axis, |lines| lines.accumulate_on_card(how, changed(into)))?;
+    let row_len: usize = extents[1..].iter().product();
+    if is_done || row_len == 0 {
+        return Ok(());
+    }
+    let after: usize = extents[axis + 1..].iter().product();
+    let (mut all, mut is_begun) = (zeroed_vec::<V::Element>(after)?, false);
+    let at_once = (PIECE_BYTES / size_of::<V::Element>() / row_len).clamp(1, extents[0].max(1));
+    for first in (0..extents[0]).step_by(at_once) {
+        let (mut start, mut end) = ([0; M], extents);
+        (start[0], end[0]) = (first, extents[0].min(first + at_once));
+        let mut piece = view.to_vec(start..end)?;
+        for lines in piece.chunks_mut(if axis == 0 { usize::MAX } else { extents[axis] * after }) {
+            is_begun &= axis == 0;
+            for elements in lines.chunks_exact_mut(after) {
+                for (element, all) in elements.iter_mut().zip(&mut all) {
+                    *all = match how {
+                        _ if !is_begun => *element,
+                        Accumulation::Sum => k::add(*all, *element),
+                        Accumulation::Product => k::mul(*all, *element),
+                    };
+                    *element = *all;
+                }
+                is_begun = true;
+            }
+        }
+        into.write_box(start..end, &piece)?;
+    }
+    Ok(())
 }
 
 /// Replaces elements by prefix sums along an axis.
