@@ -26,6 +26,9 @@ const WARP_MIN: usize = 48;
 /// The least number of lines along the last axis for which the order of the elements is fast enough.
 const ROWS_MIN: usize = if cfg!(test) { 2 } else { 4 << 10 };
 
+/// Work on the results and the elements of a device. It calls a function before it writes.
+type Work<'a> = &'a dyn Fn(&ChannelShare<'_>, Elements<'_>, &mut dyn FnMut()) -> Result<()>;
+
 /// Elements in rows, as a box of three axes: before the axis, along it, and after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowBox<'a> {
@@ -77,12 +80,7 @@ impl RowBox<'_> {
 
     /// Runs `work` on the device memory of the elements and of the `results` from `into` on, if one GPU stores
     /// all of them. Otherwise returns false without a change.
-    fn on_card(
-        &self,
-        into: (&dyn ResultStore, usize),
-        results: usize,
-        work: &dyn Fn(&ChannelShare<'_>, Elements<'_>, &mut dyn FnMut()) -> Result<()>,
-    ) -> Result<bool> {
+    fn on_card(&self, into: (&dyn ResultStore, usize), results: usize, work: Work<'_>) -> Result<bool> {
         let is_gpu = |device: &Arc<dyn Device>| device.info().kind.is_gpu();
         if self.elements() < ELEMENTS_MIN {
             return Ok(false);
@@ -311,7 +309,7 @@ mod tests {
                 which @ 0..6 => special[which as usize],
                 which => which as f32 - 20.0,
             });
-            check_extremes(&device, |bits| if bits % 9 == 0 { -0.0 } else { (bits % 3) as f64 * -1.0 });
+            check_extremes(&device, |bits| if bits % 9 == 0 { -0.0 } else { -((bits % 3) as f64) });
         }
     }
 
@@ -320,7 +318,7 @@ mod tests {
         for device in devices() {
             check_accumulations(&device, |bits| bits as u8);
             check_accumulations(&device, |bits| bits as i32);
-            check_accumulations(&device, |bits| bits as u64);
+            check_accumulations(&device, |bits: u64| bits);
             check_accumulations(&device, |bits| (bits % 1000) as f32 / 500.0);
             check_accumulations(&device, |bits| (bits % 1000) as f64 / 500.0 - 1.0);
         }
