@@ -230,9 +230,9 @@ pub trait Ordered {
     /// Returns the bytes of the element that a sort would move to index `nth`.
     fn nth(&self, range: Range<usize>, nth: usize) -> vmarray::Result<Vec<u8>>;
     /// Reduces the elements from `first` on, as a box of three axes, along the middle axis. Sums fill an
-    /// array of `f64` or `i64`, places one of `u64`, and minima and maxima one of the elements' type. NaNs are
-    /// extreme.
-    /// Returns `false` if the result has another type, or if there are too few elements for the box `shape`.
+    /// array of `f64` or `i64`, places one of `u64`, and minima and maxima one of the elements' type. NaNs
+    /// are extreme. Returns `false` if the result has another type, or if there are too few elements for the
+    /// box `shape`.
     fn reduce_axis(
         &self,
         first: usize,

@@ -266,9 +266,9 @@ fn nth<'py>(py: Python<'py>, of: &Core, places: Vec<usize>) -> PyResult<Option<B
     Ok(Some(bytes.call_method1("view", (of.descr.bind(py),))?.cast_into()?))
 }
 
-/// Computes sums along an axis, as ``float64`` or ``int64``, or minima or maxima, or their places, as ``uint64``;
-/// a NaN is extreme. Returns `None` if devices do not support such items. Also returns `None` if the array is only in RAM, which
-/// interprets kernels, unless `is_anywhere`.
+/// Computes sums along an axis, as ``float64`` or ``int64``, or minima or maxima, or their places, as
+/// ``uint64``; a NaN is extreme. Returns `None` if devices do not support such items. Also returns `None` if
+/// the array is only in RAM, which interprets kernels, unless `is_anywhere`.
 #[pyfunction]
 fn reduce_axis(
     py: Python<'_>,
@@ -324,8 +324,8 @@ fn prefix_sums(py: Python<'_>, of: &Core, is_anywhere: bool) -> PyResult<bool> {
     })
 }
 
-/// Writes cumulative sums or products along an axis to a new array, in the order of the items. Returns `false` if
-/// devices cannot compute them, or if the array is only in RAM and `is_anywhere` is false.
+/// Writes cumulative sums or products along an axis to a new array, in the order of the items. Returns
+/// `false` if devices cannot compute them, or if the array is only in RAM and `is_anywhere` is false.
 #[pyfunction]
 fn accumulate(
     py: Python<'_>,

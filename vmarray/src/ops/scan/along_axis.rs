@@ -258,8 +258,8 @@ impl<T: PrefixSummed> Lines<'_, T> {
         write(&found, into)
     }
 
-    /// Writes cumulative sums or products along each line, if a GPU stores the elements and the results in rows.
-    /// Otherwise returns false.
+    /// Writes cumulative sums or products along each line, if a GPU stores the elements and the results in
+    /// rows. Otherwise returns false.
     pub fn accumulate_on_card(&self, how: Accumulation, into: Bound<'_>) -> Result<bool> {
         let Bound::Elements(into) = into else { unreachable!("results are always elements of a view") };
         let stored = into.stored.as_ref().filter(|stored| !stored.is_part() && !stored.is_tiled());

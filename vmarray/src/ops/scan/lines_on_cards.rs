@@ -78,8 +78,8 @@ impl RowBox<'_> {
         [self.before, self.along, self.after, self.along.div_ceil(each), each].map(|of| of as u64).to_vec()
     }
 
-    /// Runs `work` on the device memory of the elements and of the `results` from `into` on, if one GPU stores
-    /// all of them. Otherwise returns false without a change.
+    /// Runs `work` on the device memory of the elements and of the `results` from `into` on, if one GPU
+    /// stores all of them. Otherwise returns false without a change.
     fn on_card(&self, into: (&dyn ResultStore, usize), results: usize, work: Work<'_>) -> Result<bool> {
         let is_gpu = |device: &Arc<dyn Device>| device.info().kind.is_gpu();
         if self.elements() < ELEMENTS_MIN {
@@ -130,7 +130,8 @@ impl RowBox<'_> {
         })
     }
 
-    /// Writes cumulative sums or products along each line to the elements of `into`, in the order of the elements.
+    /// Writes cumulative sums or products along each line to the elements of `into`, in the order of the
+    /// elements.
     pub(super) fn accumulations<T: PrefixSummed>(
         &self,
         is_product: bool,
@@ -150,7 +151,8 @@ impl RowBox<'_> {
     }
 }
 
-/// Launches a kernel on a share's device, and waits until it has ended. Calls `begin_write` before the launch.
+/// Launches a kernel on a share's device, and waits until it has ended. Calls `begin_write` before the
+/// launch.
 fn launch(
     share: &ChannelShare<'_>,
     (kernel, items): (&LibraryKernel, u64),
@@ -200,8 +202,8 @@ mod tests {
         array
     }
 
-    /// Calls `work` with boxes of elements that begin at different places, and with their lines, each with the
-    /// index of its first element and the distance of two elements.
+    /// Calls `work` with boxes of elements that begin at different places, and with their lines, each with
+    /// the index of its first element and the distance of two elements.
     fn each_box<T: PrefixSummed>(
         device: &Arc<InterpretedGpu>,
         value: impl Fn(u64) -> T,

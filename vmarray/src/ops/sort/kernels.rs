@@ -131,8 +131,8 @@ pub(crate) fn scan_kernel(
     })
 }
 
-/// Returns the kernels that find the greatest elements of 1, 2, 4 or 8 bytes of lines: for parts of lines, which
-/// work-items or warps read, and for whole lines, as indices or as elements. See [`lines`].
+/// Returns the kernels that find the greatest elements of 1, 2, 4 or 8 bytes of lines: for parts of lines,
+/// which work-items or warps read, and for whole lines, as indices or as elements. See [`lines`].
 pub(crate) fn extreme_kernels(
     bytes: u64,
     by_warps: bool,
@@ -146,8 +146,8 @@ pub(crate) fn extreme_kernels(
     Some([firsts, whole])
 }
 
-/// Returns the kernel of cumulative sums or products of numbers of a type, for lines along the last axis or for
-/// others. See [`lines`].
+/// Returns the kernel of cumulative sums or products of numbers of a type, for lines along the last axis or
+/// for others. See [`lines`].
 pub(crate) fn accumulation_kernel(
     number: Type,
     is_product: bool,

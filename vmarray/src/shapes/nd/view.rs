@@ -245,9 +245,9 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         extremes::<_, _, greater_or_nan<Self::Element>, N, M>(self, "max_axis_or_nan", axis, into, of)
     }
 
-    /// Writes the index of the first least element along an axis to a view. A NaN is less than all numbers, as
-    /// for `numpy`'s `argmin`. A GPU that stores the elements and the results in rows finds the indices; for
-    /// other elements the host does, some MiB at a time.
+    /// Writes the index of the first least element along an axis to a view. A NaN is less than all numbers,
+    /// as for `numpy`'s `argmin`. A GPU that stores the elements and the results in rows finds the indices;
+    /// for other elements the host does, some MiB at a time.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -290,13 +290,13 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         first_extremes(self, "arg_max_axis", axis, into, false)
     }
 
-    /// Writes the cumulative sums or products along an axis to a view of the same shape, which may be this one.
-    /// Each result is the previous result plus, or times, the next element, in the type of the elements, as for
-    /// `numpy`'s `accumulate`. Integers wrap.
+    /// Writes the cumulative sums or products along an axis to a view of the same shape, which may be this
+    /// one. Each result is the previous result plus, or times, the next element, in the type of the elements,
+    /// as for `numpy`'s `accumulate`. Integers wrap.
     ///
-    /// A GPU that stores the elements and the results in rows computes them, along the last axis only if there
-    /// are 4096 lines. Otherwise the elements go through the host, some MiB at a time, and at least all elements
-    /// of one index along the first axis.
+    /// A GPU that stores the elements and the results in rows computes them, along the last axis only if
+    /// there are 4096 lines. Otherwise the elements go through the host, some MiB at a time, and at least all
+    /// elements of one index along the first axis.
     ///
     /// ```
     /// use vmarray::nd::Accumulation;
@@ -309,8 +309,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     /// ```
     ///
     /// # Errors
-    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`KernelShape`](ErrorKind::KernelShape) for another shape, and the
-    /// errors of [`to_vec`](View::to_vec) and [`write`](ViewMut::write).
+    /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`KernelShape`](ErrorKind::KernelShape) for another shape, and
+    /// the errors of [`to_vec`](View::to_vec) and [`write`](ViewMut::write).
     fn accumulate_axis<'b, const K: usize, W>(self, axis: usize, how: Accumulation, into: W) -> Result<()>
     where
         Self: View<'a, Element: PrefixSummed>,

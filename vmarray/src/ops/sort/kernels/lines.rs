@@ -14,8 +14,8 @@ use crate::ops::executor::LibraryKernel;
 const BLOCK: usize = 256;
 /// Number of elements that a work-item reads at once.
 const EACH: usize = 8;
-/// Length in elements of the side of a square that a warp exchanges in group memory, and of its rows there: one
-/// place is unused, so that work-items that access a column do not access the same memory bank.
+/// Length in elements of the side of a square that a warp exchanges in group memory, and of its rows there:
+/// one place is unused, so that work-items that access a column do not access the same memory bank.
 const SIDE: usize = 32;
 const SIDE_PLACES: usize = 33;
 /// Number of warps in a group that accumulates along rows, and of its work-items.
@@ -33,9 +33,9 @@ struct LineBox {
     each: usize,
 }
 
-/// Returns the kernel that finds the first greatest element of each part of a line, by work-items, or by warps
-/// for lines along the last axis. Its views are the elements, and an index in its line for each part. Its values
-/// are the fields of a [`LineBox`], and the seven words of a rank.
+/// Returns the kernel that finds the first greatest element of each part of a line, by work-items, or by
+/// warps for lines along the last axis. Its views are the elements, and an index in its line for each part.
+/// Its values are the fields of a [`LineBox`], and the seven words of a rank.
 pub(super) fn firsts_of(key: Type, by_warps: bool) -> LibraryKernel {
     match by_warps {
         true => by_key!(key, K => warp_firsts<K>),
@@ -43,8 +43,9 @@ pub(super) fn firsts_of(key: Type, by_warps: bool) -> LibraryKernel {
     }
 }
 
-/// Returns the kernel that finds the greatest element of each line, from the indices for its parts. Its views are
-/// the elements, the indices, and the results: indices, or elements. Its values are those of the first kernel.
+/// Returns the kernel that finds the greatest element of each line, from the indices for its parts. Its views
+/// are the elements, the indices, and the results: indices, or elements. Its values are those of the first
+/// kernel.
 pub(super) fn whole_of(key: Type, is_index: bool) -> LibraryKernel {
     match is_index {
         true => by_key!(key, K => whole_lines<K, u64, true>),
@@ -52,8 +53,9 @@ pub(super) fn whole_of(key: Type, is_index: bool) -> LibraryKernel {
     }
 }
 
-/// Returns the kernel of cumulative sums or products in the order of the elements: for lines along the last axis,
-/// or for others. Its views are the elements and the results. Its values are the fields of a [`LineBox`].
+/// Returns the kernel of cumulative sums or products in the order of the elements: for lines along the last
+/// axis, or for others. Its views are the elements and the results. Its values are the fields of a
+/// [`LineBox`].
 pub(super) fn accumulation_of(number: Type, is_product: bool, is_last: bool) -> LibraryKernel {
     match (is_product, is_last) {
         (true, true) => accumulations::<true, true>(number),
@@ -83,9 +85,9 @@ fn accumulation<T: KernelNumber + ElementMemory, const IS_PRODUCT: bool, const I
     }
 }
 
-/// Kernel function: returns an unsigned number with the order of the elements. The words of `rank` are the two
-/// of the order; the least rank of a number and the difference to the greatest one; the rank of a NaN; the rank of
-/// one zero, and the number to add to it.
+/// Kernel function: returns an unsigned number with the order of the elements. The words of `rank` are the
+/// two of the order; the least rank of a number and the difference to the greatest one; the rank of a NaN;
+/// the rank of one zero, and the number to add to it.
 #[kernel(crate = vmarray_kernel)]
 fn ranked<K: KernelInteger>(bits: K, rank: [K; 7]) -> K {
     let key = in_order(bits, (rank[0], rank[1]));
@@ -255,8 +257,8 @@ fn accumulated<T: KernelNumber + ElementMemory, const IS_PRODUCT: bool>(
     }
 }
 
-/// Kernel: accumulates each line along the last axis, in the order of its elements. A warp exchanges squares of
-/// elements of 32 lines, so that it reads and writes whole rows of them.
+/// Kernel: accumulates each line along the last axis, in the order of its elements. A warp exchanges squares
+/// of elements of 32 lines, so that it reads and writes whole rows of them.
 #[kernel(crate = vmarray_kernel, group = ROW_BLOCK)]
 fn accumulated_rows<T: KernelNumber + ElementMemory, const IS_PRODUCT: bool>(
     at: At<1>,
