@@ -113,6 +113,10 @@ impl<const IS_FLOAT: bool> Sorting<'_, IS_FLOAT> {
     pub(super) fn buckets<K: KeyBits>(self, keys: &[K], differ: u64, bytes: usize) -> Bucketing {
         let (window, buckets) = (BitWindow::of(differ), (bytes / (CACHED_BYTES / 4)).max(1));
         let digit = window.highest(buckets.ilog2().clamp(BITS_MIN, BITS_MAX));
+        if digit.bits == window.bits {
+            // Each bucket has equal keys. A table might put all keys into one bucket, again and again.
+            return Bucketing::Digit(digit);
+        }
         let most = SAMPLED << digit.bits;
         // Sample one key at a random position in each part, because keys may be periodic.
         let parts = keys.chunks(keys.len().div_ceil(most)).zip(0_u64..);
