@@ -407,7 +407,7 @@ mod tests {
             10 if random.index(20) > 0 => one,
             9 | 10 => random.next(),
             // Two bits differ, and most keys are equal.
-            11 => random.index(100).saturating_sub(80).div_ceil(7) as u64 % 4 << 62,
+            11 => (random.index(100).saturating_sub(80).div_ceil(7) as u64 % 4) << 62,
             _ => one,
         };
         (0..len).map(|number| value(random, number)).collect()
