@@ -252,7 +252,7 @@ pub trait Ordered {
         how: Accumulation,
         into: &dyn Elements,
     ) -> vmarray::Result<bool>;
-    /// Groups equal elements; `None` unless they are `u64`.
+    /// Groups equal elements; `None` unless they are `u64` or `i64`.
     fn grouped(&self, range: Range<usize>) -> vmarray::Result<Option<Groups<u64, AnyDevice>>>;
     /// Computes the sum, minimum or maximum of each group, with the type of the result.
     fn by_group(

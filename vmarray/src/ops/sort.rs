@@ -26,7 +26,7 @@ use std::sync::Arc;
 use backend_api::Device;
 
 use self::external::ExternalPlan;
-pub(crate) use self::external_merge::{bytes_in_ram, is_in_files};
+pub(crate) use self::external_merge::bytes_in_ram;
 pub(crate) use self::kernels::{
     HAS_CARRIES, IS_EXCLUSIVE, LOOK_BACK_TILE, ROW_BLOCK, SUMS_ONLY, accumulation_kernel, extreme_kernels,
     scan_kernel,

@@ -368,18 +368,20 @@ def _kept(result: Array, array: Array, axis: int, out: Any, keepdims: bool) -> A
 def _extreme_along(ufunc: np.ufunc, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
     """Minima or maxima along an axis, by GPUs, or by any devices with `is_anywhere`. None if the devices do not support
     the dtype."""
-    if not _ufuncs.is_computed(array.dtype) or not (is_anywhere or array._core.is_on_cards):
-        return None
-    core = _core.reduce_axis(array._core, axis, "min" if ufunc is np.minimum else "max", is_anywhere)
-    return None if core is None else Array._of(core)
+    return _reduced_along("min" if ufunc is np.minimum else "max", array, axis, is_anywhere)
 
 
 def _argument_along(which: str, array: Array, axis: int, is_anywhere: bool = False) -> Array | None:
     """Indices of minima or maxima along an axis, as `_extreme_along`."""
+    found = _reduced_along(f"arg{which}", array, axis, is_anywhere)
+    return None if found is None else found.view(np.intp)
+
+
+def _reduced_along(what: str, array: Array, axis: int, is_anywhere: bool) -> Array | None:
     if not _ufuncs.is_computed(array.dtype) or not (is_anywhere or array._core.is_on_cards):
         return None
-    core = _core.reduce_axis(array._core, axis, f"arg{which}", is_anywhere)
-    return None if core is None else Array._of(core).astype(np.intp)
+    core = _core.reduce_axis(array._core, axis, what, is_anywhere)
+    return None if core is None else Array._of(core)
 
 
 def mean(array: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:

@@ -145,7 +145,7 @@ def _opened(files: Any, name: str | None, dtype: Any, shape: tuple[int, ...]) ->
     for other, its, (_, *its_row), _ in parts:
         if (its, its_row) != (kind, row):
             raise InvalidError(f"{other} has rows of {its} {its_row}, but {path} has rows of {kind} {row}")
-    bits = np.dtype({"BF16": "u2", "F8_E4M3": "u1", "F8_E5M2": "u1"}.get(kind) or _mapped._TENSOR_TYPES.get(kind, kind))
+    bits = np.dtype(f"u{_mapped._ML_BYTES[kind]}" if kind in _TENSORS else _mapped._TENSOR_TYPES.get(kind, kind))
     each = prod(row) * bits.itemsize
     sections = [(path, offset, extent * each) for path, _, (extent, *_), offset in parts if extent]
     if not sections or not each:

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, DeviceSpan, HostSpan, Ticket};
+use backend_api::{Device, DeviceKind, DeviceSpan, HostSpan, Ticket};
 
 use super::in_ram::WorkQueue;
 use super::run::Run;
@@ -120,6 +120,10 @@ pub trait OperandStore: Sync {
     }
     /// The devices that store elements, each once, with the counters of copied bytes.
     fn devices(&self) -> Vec<(&Arc<dyn Device>, &Counters)>;
+    /// Returns true if elements are in files, so that operations on the store take little RAM.
+    fn is_in_files(&self) -> bool {
+        self.devices().iter().any(|(device, _)| device.info().kind == DeviceKind::File)
+    }
     /// Runs a kernel that changes no elements, over a range and the corresponding elements of other stores.
     fn examine(&self, others: &[Operand<'_>], range: &Range<usize>, by: &Examination<'_>) -> Result<()>;
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, DeviceKind, Elements, Queue, Ticket};
+use backend_api::{Device, Elements, Queue, Ticket};
 
 use super::change::{Change, Operand, OperandStore};
 use super::in_ram::WorkQueue;
@@ -37,8 +37,7 @@ pub(crate) fn in_parts(
     let longest =
         others.iter().map(|(_, other)| other.stride()).fold(stride.max(change.part_stride()), usize::max);
     let is_whole = others.is_empty() && change.part_stride() == 0;
-    let is_in_files = devices.iter().any(|device| device.info().kind == DeviceKind::File);
-    let staged = if is_in_files { FILE_STAGED_BYTES } else { STAGED_BYTES };
+    let staged = if target.is_in_files() { FILE_STAGED_BYTES } else { STAGED_BYTES };
     let pages = (staged / (longest * page_len).max(1)).max(1);
     let mut outcome = WriteOutcome::default();
     let mut rest = range.clone();

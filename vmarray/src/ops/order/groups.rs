@@ -26,8 +26,8 @@ use crate::ops::launch::KernelArguments;
 use crate::ops::query::QueryMut as _;
 use crate::ops::scan::{Scan as _, added, converted, greater, lesser};
 use crate::ops::sort::{
-    KeyOrder, LookBack, Sort as _, SortKey, bytes_in_ram, is_in_files, is_unsupported, look_back,
-    sort_in_ram, sort_pairs_in_ram,
+    KeyOrder, LookBack, Sort as _, SortKey, bytes_in_ram, is_unsupported, look_back, sort_in_ram,
+    sort_pairs_in_ram,
 };
 use crate::ops::view::{INTERNAL, Linear, Section, Store, View, ViewMut as _};
 
@@ -273,7 +273,7 @@ pub(super) fn group_by<S: Store, K: SingleKey<S::Element>>(
     let mut ordered = KeyOrdering::new(of)?;
     let sorted = ordered.by_keys(keys, is_descending)?;
     let starts = run_starts(&sorted)?;
-    let keys = if is_in_files(&sorted) {
+    let keys = if sorted.is_in_files() {
         by_blocks::listed(&sorted, 0, |_, key| key)?
     } else {
         take(section(&sorted, ..)?, section(&starts, ..starts.len() - 1)?)?
@@ -473,7 +473,7 @@ impl<K: SortKey, D: Device> Groups<K, D> {
         values: &VirtualArray<T, D>,
         starts: &VirtualArray<u64, D>,
     ) -> Result<(VirtualArray<R, D>, VirtualArray<u64, D>)> {
-        if is_in_files(values) {
+        if values.is_in_files() {
             return by_blocks::reduced::<_, R, F, O, D>(PIECE, values, starts);
         }
         let firsts = starts.array_like::<u64>(starts.len(), INTERNAL)?;

@@ -11,7 +11,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::ops::launch::KernelArguments;
 use crate::ops::sealed::Sealed;
-use crate::ops::sort::{bytes_in_ram, is_in_files, is_unsupported};
+use crate::ops::sort::{bytes_in_ram, is_unsupported};
 use crate::ops::view::{INTERNAL, Section, Store, View as _};
 
 /// The greatest size of an element that kernels copy; longer elements are gathered by lists of indices.
@@ -113,8 +113,9 @@ pub(super) fn take<S: Store, J: Store<Element: TakeIndex>>(
         return Ok(out);
     }
     let store = of.store().as_operand(INTERNAL);
-    let is_long = size_of::<S::Element>() * of.len() > bytes_in_ram(store) / 4;
-    if size_of::<S::Element>() <= BYTES_MAX && !(is_long && is_in_files(store)) {
+    // A kernel would copy all elements of files to RAM.
+    let is_copied = store.is_in_files() && size_of::<S::Element>() * of.len() > bytes_in_ram(store) / 4;
+    if size_of::<S::Element>() <= BYTES_MAX && !is_copied {
         let given = KernelArguments::default().all(of).own(indices).result(&out);
         match given.run::<taken<Plain<S::Element>, J::Element>>() {
             Err(error) if error.device_error().is_some_and(is_unsupported) => {}

@@ -13,7 +13,6 @@ mod through_file;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use backend_api::DeviceKind;
 use bytemuck::cast_slice_mut;
 use vmarray_support::backends::ram::SystemMemory;
 
@@ -36,17 +35,12 @@ const PIECE_BYTES_MIN: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 /// Returns the bytes of a piece of a store that is sorted in RAM, in addition to scratch memory of the same
 /// size.
 pub(crate) fn bytes_in_ram(of: &dyn OperandStore) -> usize {
-    if is_in_files(of) {
+    if of.is_in_files() {
         return through_file::BYTES / 2;
     }
     let free = if cfg!(test) { None } else { SystemMemory::of_linux() };
     let quarter = free.map_or(0, |free| usize::try_from(free.usable_bytes() / 4).unwrap_or(usize::MAX));
     PIECE_BYTES.max(quarter)
-}
-
-/// Returns true if a store is in files, so that operations on it take little RAM.
-pub(crate) fn is_in_files(of: &dyn OperandStore) -> bool {
-    of.devices().iter().any(|(device, _)| device.info().kind == DeviceKind::File)
 }
 
 /// Sorts the elements of a range of a store, and permutes optional values in the same way.
@@ -62,8 +56,8 @@ pub(super) fn sort<T: SortKey, S: StoreMut<Element = T>>(
     let stride = values.map_or(0, |values| values.stride());
     let of_each = size_of::<T>() + stride;
     let target = store.as_target(INTERNAL);
-    if is_in_files(target) {
-        let (piece, beside) = RowSorting::<T, S>::piece_through_file(range.len(), stride);
+    let (piece, beside) = RowSorting::<T, S>::piece_through_file(range.len(), stride);
+    if target.is_in_files() && range.len() > piece {
         let (piece, beside) = (PieceMemory::new(piece, stride)?, PieceMemory::new(beside, stride)?);
         let done = in_steps(2 * (range.len() * of_each) as u64, |steps| {
             let mut sorting = RowSorting { store, first: range.start, values, order, steps, piece, beside };
@@ -200,25 +194,22 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
 
     fn merge_in_ram(&mut self, start: usize, middle: usize, end: usize) -> Result<()> {
         self.report(end - start)?;
-        let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
         let stride = self.stride();
-        let (mut both, merged) = (piece.first(end - start, stride), beside.first(end - start, stride));
-        let done = self.read(start, &mut both).and_then(|()| {
+        self.with_memory(end - start, |this, mut both, merged| {
+            this.read(start, &mut both)?;
             let (mut one, mut two) = (0, middle - start);
             let ends = (two, end - start);
             for (number, to) in merged.keys.iter_mut().enumerate() {
                 let is_second =
-                    one == ends.0 || two < ends.1 && self.key(both.keys[two]) < self.key(both.keys[one]);
+                    one == ends.0 || two < ends.1 && this.key(both.keys[two]) < this.key(both.keys[one]);
                 let from = if is_second { &mut two } else { &mut one };
                 *to = both.keys[*from];
                 let value = &both.values[*from * stride..][..stride];
                 merged.values[number * stride..][..stride].copy_from_slice(value);
                 *from += 1;
             }
-            self.write_all(start, &merged)
-        });
-        (self.piece, self.beside) = (piece, beside);
-        done
+            this.write_all(start, &merged)
+        })
     }
 
     /// Exchanges two neighbouring ranges, which may differ in length.
@@ -237,22 +228,20 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
 
     /// Swaps the `len` elements from `one` on with the `len` elements from `two` on.
     fn swap(&mut self, one: usize, two: usize, len: usize) -> Result<()> {
-        let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
-        let (at_once, stride) = (piece.keys.len(), self.stride());
-        let done = (0..len).step_by(at_once).try_for_each(|at| {
-            let here = at_once.min(len - at);
-            self.report(0)?;
-            let (mut of_one, mut of_two) = (piece.first(here, stride), beside.first(here, stride));
-            self.read(one + at, &mut of_one)?;
-            self.read(two + at, &mut of_two)?;
-            let swapped = self.write(one + at, &of_two).and_then(|()| self.write(two + at, &of_one));
-            // If the swap fails, write both ranges back from the buffers, so that no element is lost.
-            let Err(error) = swapped else { return Ok(()) };
-            let back = [(one + at, &of_one), (two + at, &of_two)].map(|(at, rows)| self.write_all(at, rows));
-            back.into_iter().collect::<Result<()>>().and(Err(error))
-        });
-        (self.piece, self.beside) = (piece, beside);
-        done
+        let at_once = self.piece.keys.len();
+        (0..len).step_by(at_once).try_for_each(|at| {
+            let (one, two) = (one + at, two + at);
+            self.with_memory(at_once.min(len - at), |this, mut of_one, mut of_two| {
+                this.report(0)?;
+                this.read(one, &mut of_one)?;
+                this.read(two, &mut of_two)?;
+                let swapped = this.write(one, &of_two).and_then(|()| this.write(two, &of_one));
+                // If the swap fails, write both ranges back from the buffers, so that no element is lost.
+                let Err(error) = swapped else { return Ok(()) };
+                let back = [(one, &of_one), (two, &of_two)].map(|(at, rows)| this.write_all(at, rows));
+                back.into_iter().collect::<Result<()>>().and(Err(error))
+            })
+        })
     }
 }
 
@@ -415,6 +404,24 @@ mod tests {
             assert_eq!(keys.to_vec(..).unwrap(), sorted);
             assert_eq!(values.to_vec(1..=len).unwrap(), numbers);
             assert_eq!((values.get(0).unwrap(), values.get(len + 1).unwrap()), ([0; 7], [0; 7]));
+        }
+    }
+
+    #[test]
+    fn values_of_which_few_fit_into_ram_are_sorted() {
+        let mut random = SplitMix64::new(6);
+        for len in [2, 9, 100, 700] {
+            let keys = VirtualArray::<u16>::builder(len).devices([Arc::new(in_a_file())]).build().unwrap();
+            let values = VirtualArray::<[u8; 600]>::builder(len).devices([Arc::new(in_a_file())]).page_len(1);
+            let values = values.build().unwrap();
+            let unsorted: Vec<u16> = (0..len).map(|_| random.next() as u16).collect();
+            keys.write(0, &unsorted).unwrap();
+            let value = |key: &u16| [(*key % 251) as u8; 600];
+            values.write(0, &unsorted.iter().map(value).collect::<Vec<_>>()).unwrap();
+            keys.sort_with(.., &values).unwrap();
+            let sorted = keys.to_vec(..).unwrap();
+            assert!(sorted.is_sorted());
+            assert!(values.to_vec(..).unwrap().iter().eq(&sorted.iter().map(value).collect::<Vec<_>>()));
         }
     }
 }

@@ -108,4 +108,18 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
     pub fn write_keys(&self, place: usize, from: &mut [T]) -> Result<()> {
         self.write_all(place, &SomeRows { keys: from, values: &mut [] })
     }
+
+    /// Calls `work` with memory for `len` rows, and scratch memory.
+    pub(super) fn with_memory<R>(
+        &mut self,
+        len: usize,
+        work: impl FnOnce(&Self, SomeRows<'_, T>, SomeRows<'_, T>) -> Result<R>,
+    ) -> Result<R> {
+        let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
+        let stride = self.stride();
+        let len_beside = len.min(beside.keys.len());
+        let done = work(self, piece.first(len, stride), beside.first(len_beside, stride));
+        (self.piece, self.beside) = (piece, beside);
+        done
+    }
 }

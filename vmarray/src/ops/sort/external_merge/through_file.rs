@@ -5,8 +5,8 @@
 //!    a piece. Each run is cut there; the parts are read, sorted, and written to their final place.
 //!
 //! So each element is read twice and written twice. The splitters are samples as in H. Shi, J. Schaeffer,
-//! "Parallel sorting by regular sampling", 1992. Equal keys are ordered by their place in the file, so many
-//! equal keys do not make a part longer.
+//! "Parallel sorting by regular sampling", 1992. Equal keys are ordered by their place in the file, so a part
+//! of equal keys is no longer than others.
 //!
 //! The first step does not change the elements. If the second step fails, the elements that are only in the
 //! temporary file are copied back, in another order.
@@ -89,12 +89,14 @@ impl<T: SortKey, S: Store> Runs<T, S> {
 impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
     /// Returns the numbers of elements of a piece, and of scratch memory beside it.
     pub(super) fn piece_through_file(len: usize, stride: usize) -> (usize, usize) {
-        let (least, of_each) = (len.div_ceil(RUNS_MAX), size_of::<T>() + stride);
+        // A piece has at least twice as many elements as there are runs, so that there are samples.
+        let least = len.div_ceil(RUNS_MAX).max((2 * len).isqrt() + 2);
+        let fitting = BYTES / (size_of::<T>() + stride);
         match stride {
-            0 => (least.max(BYTES / of_each / 2), least.max(BYTES / of_each / 2)),
+            0 => (least.max(fitting / 2), least.max(fitting / 2)),
             // The sort of pairs allocates its scratch memory, in which a pair may be longer.
-            4 | 8 => (least.max(BYTES / of_each / 3), 0),
-            _ => (least.max(BYTES / of_each / 4), least.max(BYTES / of_each / 4)),
+            4 | 8 => (least.max(fitting / 3), 0),
+            _ => (least.max(fitting / 4), least.max(fitting / 4)),
         }
     }
 
@@ -197,19 +199,5 @@ impl<T: SortKey, S: StoreMut<Element = T>> RowSorting<'_, T, S> {
             }
         }
         Ok(())
-    }
-
-    /// Calls `work` with memory for `len` rows, and scratch memory.
-    pub(super) fn with_memory<R>(
-        &mut self,
-        len: usize,
-        work: impl FnOnce(&Self, SomeRows<'_, T>, SomeRows<'_, T>) -> Result<R>,
-    ) -> Result<R> {
-        let (mut piece, mut beside) = (std::mem::take(&mut self.piece), std::mem::take(&mut self.beside));
-        let stride = self.stride();
-        let len_beside = len.min(beside.keys.len());
-        let done = work(self, piece.first(len, stride), beside.first(len_beside, stride));
-        (self.piece, self.beside) = (piece, beside);
-        done
     }
 }
